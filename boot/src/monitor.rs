@@ -23,8 +23,8 @@
 use std::ops::Range;
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Message, Monitor, MonitorCore,
-    MonitorFunction,
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, MONITOR_STATE, Message, Monitor,
+    MonitorCore, MonitorFunction,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -65,6 +65,36 @@ pub struct ConfinedNode<'a> {
     pub image: &'a kimage::Loadable,
 }
 
+/// A copy of a confined node: it takes addresses of the original for physical ones.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfinedCopy<'a> {
+    /// Local APIC ids of its cores, in the order of the original's.
+    pub cpus: &'a [u32],
+    /// Those of the original's, by which its kernel knows them.
+    pub known_cpus: &'a [u32],
+    /// The states that the original's cores have left.
+    pub states: &'a [&'a [u8]],
+    /// The original's memory, and the frames that have its content.
+    pub memory: &'a [SharedMemory],
+    /// Added to the time stamp counter.
+    pub tsc_offset: u64,
+    /// Physical address of the page from which cores start, below 1 MiB.
+    pub trampoline: u64,
+    /// The processors' kind of nested page tables.
+    pub nested_paging: NestedPaging,
+    /// The monitor's image.
+    pub image: &'a kimage::Loadable,
+}
+
+/// Memory that a copy reads and does not write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// The address that the copy takes for physical.
+    pub address: u64,
+    /// Its frames.
+    pub frames: Chunk,
+}
+
 /// Layout of a monitor's memory. Addresses are physical unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonitorLayout {
@@ -82,11 +112,111 @@ pub struct MonitorLayout {
     pub argument: u64,
 }
 
+/// What the layout depends on.
+struct Plan<'a> {
+    image: &'a kimage::Loadable,
+    nested_paging: NestedPaging,
+    trampoline: u64,
+    /// Local APIC ids of the cores that have areas.
+    cpus: Vec<u32>,
+    /// Those by which the node's kernel knows them.
+    known_cpus: &'a [u32],
+    /// What they go on from; empty if they start.
+    states: &'a [&'a [u8]],
+    tsc_offset: u64,
+    memory: Vec<(u64, Chunk, Access)>,
+    buses: &'a [PciBus<'a>],
+}
+
+impl Plan<'_> {
+    fn cores(&self) -> impl Iterator<Item = (MonitorCore, Option<&[u8]>)> + '_ {
+        let cpus = self.cpus.iter().copied().zip(0..);
+        cpus.map(|(apic_id, index)| {
+            let known = self.known_cpus.get(index as usize).copied();
+            let core = MonitorCore {
+                apic_id,
+                index,
+                guest_apic_id: known.unwrap_or(apic_id).into(),
+                ..MonitorCore::default()
+            };
+            (core, self.states.get(index as usize).copied())
+        })
+    }
+}
+
+impl ConfinedCopy<'_> {
+    fn plan(&self) -> Plan<'_> {
+        let memory = self.memory.iter();
+        Plan {
+            image: self.image,
+            nested_paging: self.nested_paging,
+            trampoline: self.trampoline,
+            cpus: self.cpus.to_vec(),
+            known_cpus: self.known_cpus,
+            states: self.states,
+            tsc_offset: self.tsc_offset,
+            memory: memory
+                .map(|one| (one.address, one.frames, Access::ReadOnly))
+                .collect(),
+            buses: &[],
+        }
+    }
+
+    /// Bytes of contiguous memory that the monitor needs, a multiple of 4096.
+    #[must_use]
+    pub fn monitor_size(&self) -> u64 {
+        size(&self.plan())
+    }
+
+    /// Lays out the monitor in `chunk`, whose start is a multiple of 2 MiB.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if it does not fit.
+    pub fn lay_out_monitor(&self, chunk: Chunk) -> Result<MonitorLayout, LayoutError> {
+        lay_out(&self.plan(), None, chunk)
+    }
+}
+
+fn size(plan: &Plan<'_>) -> u64 {
+    let somewhere = Chunk { start: 0, size: 0 };
+    let size = Parts::of(plan, somewhere, 0).size;
+    Parts::of(plan, somewhere, size).size
+}
+
+/// Lays out a monitor; without `layout` its cores go on from states.
+fn lay_out(
+    plan: &Plan<'_>,
+    layout: Option<&Layout>,
+    chunk: Chunk,
+) -> Result<MonitorLayout, LayoutError> {
+    let parts = Parts::of(plan, chunk, chunk.size);
+    if parts.size > chunk.size {
+        let needed = parts.size;
+        return Err(LayoutError::MonitorDoesNotFit { needed });
+    }
+    Ok(parts.assemble(plan, layout))
+}
+
 impl ConfinedNode<'_> {
-    /// Local APIC ids of the cores that have areas: those that it starts with, then those that may be
-    /// added.
-    fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
-        self.node.cpus.iter().chain(self.node.spare_cpus).copied()
+    fn plan(&self) -> Result<Plan<'_>, LayoutError> {
+        let node = self.node;
+        pci::check_confined(node.buses)?;
+        let memory = Memory::of(node.chunks, node.persistent)?;
+        let all = memory.all().chain(memory.persistent.iter().copied());
+        Ok(Plan {
+            image: self.image,
+            nested_paging: self.nested_paging,
+            trampoline: node.trampoline,
+            // Those that it starts with, then those that may be added.
+            cpus: [node.cpus, node.spare_cpus].concat(),
+            known_cpus: &[],
+            states: &[],
+            tsc_offset: 0,
+            memory: all
+                .map(|chunk| (chunk.start, chunk, Access::Write))
+                .collect(),
+            buses: node.buses,
+        })
     }
 
     /// Bytes of contiguous memory that the monitor needs, a multiple of 4096.
@@ -94,9 +224,7 @@ impl ConfinedNode<'_> {
     /// # Errors
     /// [`LayoutError`] if the node's description is inconsistent.
     pub fn monitor_size(&self) -> Result<u64, LayoutError> {
-        let somewhere = Chunk { start: 0, size: 0 };
-        let size = Parts::of(self, somewhere, 0)?.size;
-        Ok(Parts::of(self, somewhere, size)?.size)
+        Ok(size(&self.plan()?))
     }
 
     /// Lays out the monitor in `chunk`, whose start is a multiple of 2 MiB, for the node with `layout`.
@@ -108,12 +236,7 @@ impl ConfinedNode<'_> {
         layout: &Layout,
         chunk: Chunk,
     ) -> Result<MonitorLayout, LayoutError> {
-        let parts = Parts::of(self, chunk, chunk.size)?;
-        if parts.size > chunk.size {
-            let needed = parts.size;
-            return Err(LayoutError::MonitorDoesNotFit { needed });
-        }
-        Ok(parts.assemble(self, layout))
+        lay_out(&self.plan()?, Some(layout), chunk)
     }
 }
 
@@ -132,22 +255,20 @@ struct Parts {
 
 impl Parts {
     /// Places everything in `chunk`, of which the monitor maps `mapped` bytes.
-    fn of(confined: &ConfinedNode, chunk: Chunk, mapped: u64) -> Result<Self, LayoutError> {
-        let buses = confined.node.buses;
-        pci::check_confined(buses)?;
-        let header = confined.image.footprint.next_multiple_of(PAGE);
+    fn of(plan: &Plan<'_>, chunk: Chunk, mapped: u64) -> Self {
+        let buses = plan.buses;
+        let header = plan.image.footprint.next_multiple_of(PAGE);
         let header_size = size_of::<Monitor>() + size_of_val(&functions(buses, |_| 0)[..]);
         let bios_data = header + (header_size as u64).next_multiple_of(PAGE);
         let (zero, reset, messages) =
             (bios_data + PAGE, bios_data + 2 * PAGE, bios_data + 3 * PAGE);
-        let memory = Memory::of(confined.node.chunks, confined.node.persistent)?;
         let page = |offset| Chunk {
             start: chunk.start + offset,
             size: PAGE,
         };
         let mut own = PageTable::new(Use::Kernel);
         own.map(Chunk {
-            start: confined.node.trampoline,
+            start: plan.trampoline,
             size: PAGE,
         });
         let all = Chunk {
@@ -155,7 +276,7 @@ impl Parts {
             size: mapped,
         };
         own.map_at(LINK_ADDRESS, all, Access::Write);
-        let mut nested = PageTable::new(match confined.nested_paging {
+        let mut nested = PageTable::new(match plan.nested_paging {
             NestedPaging::Npt => Use::Npt,
             NestedPaging::Ept => Use::Ept,
         });
@@ -167,15 +288,16 @@ impl Parts {
         }
         nested.map_at(0, page(bios_data), Access::Write);
         nested.map_at(RESET_PAGE, page(reset), Access::ReadOnly);
-        let node = memory.all().chain(memory.persistent.iter().copied());
-        node.for_each(|chunk| nested.map(chunk));
+        for &(address, frames, access) in &plan.memory {
+            nested.map_at(address, frames, access);
+        }
         for (index, bus) in (0..).zip(buses) {
             map_function(&mut nested, bus, page(messages + index * PAGE));
         }
         let own_at = messages + buses.len() as u64 * PAGE;
         let nested_at = own_at + own.size();
         let cores = nested_at + nested.size();
-        Ok(Self {
+        Self {
             chunk,
             header,
             reset,
@@ -183,45 +305,41 @@ impl Parts {
             page_table: (own_at, own),
             nested: (nested_at, nested),
             cores,
-            size: cores + confined.cpus().count() as u64 * MONITOR_CORE_SIZE,
-        })
+            size: cores + plan.cpus.len() as u64 * MONITOR_CORE_SIZE,
+        }
     }
 
-    fn assemble(self, confined: &ConfinedNode, layout: &Layout) -> MonitorLayout {
+    fn assemble(self, plan: &Plan<'_>, layout: Option<&Layout>) -> MonitorLayout {
         let at = |offset: u64| self.chunk.start + offset;
         let table = |(offset, table): &(u64, PageTable)| (at(*offset), table.to_bytes(at(*offset)));
         let mut pieces = vec![
-            (at(self.header), self.header(confined, layout)),
+            (at(self.header), self.header(plan, layout)),
             (
                 at(self.header) + size_of::<Monitor>() as u64,
-                functions(confined.node.buses, |index| {
-                    at(self.messages) + index * PAGE
-                })
-                .as_bytes()
-                .to_vec(),
+                functions(plan.buses, |index| at(self.messages) + index * PAGE)
+                    .as_bytes()
+                    .to_vec(),
             ),
             (at(self.reset) + RESET_OFFSET as u64, HALT.to_vec()),
             table(&self.page_table),
             table(&self.nested),
         ];
         let tables = (self.messages..).step_by(PAGE as usize);
-        let buses = confined.node.buses.iter().filter_map(PciBus::confined);
+        let buses = plan.buses.iter().filter_map(PciBus::confined);
         pieces.extend(
             tables
                 .zip(buses)
                 .map(|(offset, function)| (at(offset), masked(function))),
         );
         let areas = (self.cores..).step_by(MONITOR_CORE_SIZE as usize);
-        let cpus = confined.cpus().zip(0..);
-        pieces.extend(areas.zip(cpus).map(|(offset, (apic_id, index))| {
+        for (offset, (core, state)) in areas.zip(plan.cores()) {
             let core = MonitorCore {
-                apic_id,
-                index,
                 header: LINK_ADDRESS + self.header,
-                ..MonitorCore::default()
+                ..core
             };
-            (at(offset), core.as_bytes().to_vec())
-        }));
+            pieces.push((at(offset), core.as_bytes().to_vec()));
+            pieces.extend(state.map(|state| (at(offset + MONITOR_STATE), state.to_vec())));
+        }
         let pieces = pieces.into_iter();
         MonitorLayout {
             image: self.chunk.start,
@@ -229,25 +347,27 @@ impl Parts {
                 .map(|(address, bytes)| Piece { address, bytes })
                 .collect(),
             header: self.header,
-            entry: LINK_ADDRESS + confined.image.entry_offset,
+            entry: LINK_ADDRESS + plan.image.entry_offset,
             page_table: at(self.page_table.0),
             argument: LINK_ADDRESS + self.cores,
         }
     }
 
-    fn header(&self, confined: &ConfinedNode, layout: &Layout) -> Vec<u8> {
+    fn header(&self, plan: &Plan<'_>, layout: Option<&Layout>) -> Vec<u8> {
         let at = |offset: u64| self.chunk.start + offset;
         let header = Monitor {
             magic: MONITOR_MAGIC,
             revision: MONITOR_REVISION,
-            cores_count: confined.cpus().count() as u32,
+            cores_count: plan.cpus.len() as u32,
             cores: at(self.cores),
             nested_page_table: at(self.nested.0),
-            entry: layout.entry,
-            page_table: layout.page_table,
-            argument: layout.argument,
+            entry: layout.map_or(0, |layout| layout.entry),
+            page_table: layout.map_or(0, |layout| layout.page_table),
+            argument: layout.map_or(0, |layout| layout.argument),
             functions: at(self.header) + size_of::<Monitor>() as u64,
-            functions_count: confined.node.buses.len() as u32,
+            functions_count: plan.buses.len() as u32,
+            goes_on: layout.is_none().into(),
+            tsc_offset: plan.tsc_offset,
             ..Monitor::new_zeroed()
         };
         header.as_bytes().to_vec()

@@ -3,9 +3,9 @@
 mod support;
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MAGIC, Message, Monitor, MonitorCore, MonitorFunction,
+    MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_STATE, Message, Monitor, MonitorCore, MonitorFunction,
 };
-use insula_boot::monitor::{ConfinedNode, MonitorLayout, NestedPaging};
+use insula_boot::monitor::{ConfinedCopy, ConfinedNode, MonitorLayout, NestedPaging, SharedMemory};
 use insula_boot::{
     Chunk, Configuration, ConfinedFunction, Layout, LayoutError, NodeDescription, PciBus, lay_out,
 };
@@ -396,6 +396,83 @@ proptest! {
         for kind in KINDS {
             let (_, monitor) = laid_out(&node, kind);
             check_nested(&monitor, &chunks, kind);
+        }
+    }
+}
+
+/// A copy's table, like [`check_nested`]: it reads the frames that it shares where its kernel takes them
+/// to be, and writes none.
+fn check_copy(layout: &MonitorLayout, shared: &[SharedMemory], kind: NestedPaging) {
+    let mut left: u64 = shared.iter().map(|one| one.frames.size).sum();
+    for page in walk(layout, header(layout).nested_page_table) {
+        assert_eq!(
+            page.bits & !(WRITABLE | LARGE),
+            page_bits(kind),
+            "{page:x?}"
+        );
+        let holds = |one: &&SharedMemory| {
+            let skip = page.address.wrapping_sub(one.address);
+            skip < one.frames.size && skip + page.size <= one.frames.size
+        };
+        match shared.iter().find(holds) {
+            Some(one) => {
+                let frame = one.frames.start + page.address - one.address;
+                assert_eq!((page.frame, page.bits & WRITABLE), (frame, 0), "{page:x?}");
+                left -= page.size;
+            }
+            None => {
+                assert!(contains(&[MONITOR], page.frame, page.size), "{page:x?}");
+                assert_eq!(page.bits & WRITABLE != 0, page.address == 0, "{page:x?}");
+            }
+        }
+    }
+    assert_eq!(left, 0, "all of it is mapped");
+}
+
+proptest! {
+    #[test]
+    fn a_copy_writes_no_frame_that_it_shares(
+        low in 0x10_u64..0x90,
+        sizes in prop::collection::vec((1_u64..3, 0_u64..8), 1..3),
+        misplaced in any::<bool>(),
+    ) {
+        let low = SharedMemory {
+            address: low * PAGE,
+            frames: Chunk { start: 7 * GIB, size: 0x9000 },
+        };
+        let (mut shared, mut address, mut frame) = (vec![low], GIB, 9 * GIB);
+        for (size, gap) in sizes {
+            // A frame that is aligned otherwise is mapped page by page.
+            let start = frame + if misplaced { 3 * PAGE } else { 0 };
+            let frames = Chunk { start, size: 2 * size * MIB };
+            shared.push(SharedMemory { address, frames });
+            address += 2 * (size + gap) * MIB;
+            frame += 2 * (size + gap) * MIB;
+        }
+        let (image, state) = (kernel(64 << 10), [7; 100]);
+        for nested_paging in KINDS {
+            let copy = ConfinedCopy {
+                cpus: &[4, 2],
+                known_cpus: &[1, 3],
+                states: &[&state, &state],
+                memory: &shared,
+                tsc_offset: 5,
+                trampoline: 0x8000,
+                nested_paging,
+                image: &image,
+            };
+            prop_assert!(copy.monitor_size() <= MONITOR.size);
+            let monitor = copy.lay_out_monitor(MONITOR).expect("fits");
+            check_copy(&monitor, &shared, nested_paging);
+            let header = header(&monitor);
+            prop_assert_eq!((header.goes_on, header.tsc_offset), (1, 5));
+            for (index, (apic_id, known)) in (0..).zip([(4, 1), (2, 3)]) {
+                let at = header.cores + index * MONITOR_CORE_SIZE;
+                let core = read(&monitor, at, size_of::<MonitorCore>());
+                let core = MonitorCore::read_from_bytes(&core).expect("its size");
+                prop_assert_eq!((core.apic_id, core.guest_apic_id), (apic_id, known));
+                prop_assert_eq!(read(&monitor, at + MONITOR_STATE, 100), &state);
+            }
         }
     }
 }

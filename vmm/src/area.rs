@@ -3,16 +3,18 @@
 //! A core's area, `MONITOR_CORE_SIZE` bytes:
 //!
 //! ```text
-//! struct insula_monitor_core | control block | host state | host's control block | PerCore | stack
-//!                            4 KiB           8            12                     16        64     128
+//! struct insula_monitor_core | control block | host state | host's control block | PerCore
+//!                            4 KiB           8            12                     16
+//! | state of a paused core | stack
+//! 64                       88     128
 //! ```
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd,
-    MonitorExit, Violation,
+    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, MONITOR_STATE, MONITOR_STATE_SIZE,
+    Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
 };
 use insula_bare::PhysAddr;
 use insula_bare::per_core::PerCore;
@@ -30,10 +32,10 @@ const HOST_CONTROL_BLOCK: u64 = 0x3000;
 /// Offset of the core's descriptor tables.
 const PER_CORE: u64 = 0x4000;
 /// Offset of the stack's lowest byte.
-const STACK: u64 = 0x10000;
+const STACK: u64 = MONITOR_STATE + MONITOR_STATE_SIZE;
 
 const _: () = {
-    assert!(PER_CORE + size_of::<PerCore>() as u64 <= STACK);
+    assert!(PER_CORE + size_of::<PerCore>() as u64 <= MONITOR_STATE);
     assert!(size_of::<MonitorCore>() as u64 <= NMI_CONTROLS);
     assert!(NMI_CONTROLS as i64 - PER_CORE as i64 == -0x3008);
     assert!(STACK < MONITOR_CORE_SIZE);
@@ -108,6 +110,25 @@ impl Area {
     pub fn apic_id(&self) -> u32 {
         self.word32(offset_of!(MonitorCore, apic_id))
             .load(Ordering::Relaxed)
+    }
+
+    /// Id by which the guest's kernel knows its local APIC.
+    #[must_use]
+    pub fn guest_apic_id(&self) -> u32 {
+        self.word64(offset_of!(MonitorCore, guest_apic_id))
+            .load(Ordering::Relaxed) as u32
+    }
+
+    /// The word by which the core asks the module for a page.
+    #[must_use]
+    pub fn page_request(&self) -> &'static AtomicU64 {
+        self.word64(offset_of!(MonitorCore, page_request))
+    }
+
+    /// The state that it leaves when it is paused, [`MONITOR_STATE_SIZE`] bytes.
+    #[must_use]
+    pub fn state(&self) -> *mut u8 {
+        (self.start + MONITOR_STATE) as *mut u8
     }
 
     /// The word with requests to the core.
@@ -306,6 +327,24 @@ impl Header {
         let header = *self;
         (0..insula_abi::monitor::MONITOR_DOORBELLS)
             .map(move |number| header.read(offset_of!(Monitor, doorbells) + 8 * number))
+    }
+
+    /// The doorbell of requests for pages; 0 if the node is no copy.
+    #[must_use]
+    pub fn page_doorbell(&self) -> u64 {
+        self.read(offset_of!(Monitor, page_doorbell))
+    }
+
+    /// Whether cores go on from the states in their areas.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.read(offset_of!(Monitor, goes_on)) != 0
+    }
+
+    /// Added to the time stamp counter of such cores.
+    #[must_use]
+    pub fn tsc_offset(&self) -> u64 {
+        self.read(offset_of!(Monitor, tsc_offset))
     }
 
     /// Whether the node has ended.

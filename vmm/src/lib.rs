@@ -31,7 +31,7 @@
 //! | another MSR | by a list: see [`policy::msr`] |
 //! | I/O port | as if there were no such device, or the node's reset: see [`policy::port`]; configuration space of its PCI functions: see [`policy::pci`] |
 //! | CPUID, until the core's first program executes it | the processor's, without what the node may not use: see [`policy::cpuid`] |
-//! | memory outside the nested page table | violation; tried again first, if the module has just changed the table |
+//! | memory outside the nested page table | violation; tried again first, if the module has just changed the table. In a copy of a node also what it writes first: the module is asked for a page |
 //! | instruction of virtualization | violation |
 //! | NMI | a request of another core or the module, or the guest's own: see [`requests`] |
 //! | debug exception, alignment check | delivered: an instruction that raises them without end lets nothing else in |
@@ -55,6 +55,7 @@
 //! | [`guest`] | a core's guest, whatever the processor's kind |
 //! | [`exit`] | exits, whatever the kind |
 //! | [`start_state`] | the state in which a guest's core starts |
+//! | [`state`] | the state that a paused core leaves, and another one goes on from |
 //! | [`svm`] | AMD's virtualization (SVM) |
 //! | [`vmx`] | Intel's virtualization (VMX) |
 //!
@@ -74,6 +75,7 @@ pub mod guest;
 pub mod policy;
 pub mod requests;
 pub mod start_state;
+pub mod state;
 pub mod svm;
 pub mod vcpu;
 pub mod vmx;

@@ -17,10 +17,12 @@ use crate::area::Area;
 use crate::exit::Exit;
 use crate::guest::{Guest, Kind};
 use crate::policy::icr::{Decision, Destination, Message};
-use crate::policy::msr::{LocalVector, LocalVectors, Register};
-use crate::policy::{cpuid, icr, msr, xcr0};
+use crate::policy::{cpuid, icr, xcr0};
 use crate::requests::{self, Requests};
-use crate::{svm, vmx};
+use crate::{state, svm, vmx};
+
+mod copy;
+mod register;
 
 /// Whether the guest goes on.
 type Outcome = Result<(), Ending>;
@@ -74,6 +76,9 @@ fn run_guest<G: Guest>(area: Area) -> ! {
             changes_seen: 0,
             paused: None,
             config_address: 0,
+            is_copy: false,
+            waits_for_page: false,
+            nmi_is_late: false,
         }
         .run(),
         Err(why) => panic!("the processor's virtualization cannot be used: {why:?}"),
@@ -110,11 +115,19 @@ struct Core<G: Guest> {
     /// The address of PCI configuration space that was written last, on this core: kernels write it and
     /// access the data in one go.
     config_address: u32,
+    /// It goes on from another core's state.
+    is_copy: bool,
+    /// The module was asked for a page.
+    waits_for_page: bool,
+    /// Requests were carried out before their NMI has come.
+    nmi_is_late: bool,
 }
 
 impl<G: Guest> Core<G> {
     fn run(mut self) -> ! {
-        if self.area.index() == 0 {
+        if self.area.header().goes_on() {
+            self.go_on();
+        } else if self.area.index() == 0 {
             let [entry, page_table, argument] = self.area.header().kernel_entry();
             self.guest.enter_kernel(entry, page_table, argument);
             self.area.set_running(true);
@@ -157,8 +170,14 @@ impl<G: Guest> Core<G> {
     }
 
     fn pause(&mut self) {
-        self.area.set_paused(self.guest.pt_regs());
-        self.paused = Some(self.guest.pause());
+        let registers = self.guest.pt_regs();
+        let paused = self.guest.pause();
+        if G::CAN_GO_ON {
+            // SAFETY: it is plain integers, and the core's guest is paused.
+            unsafe { state::save(self.area, &paused) }
+        }
+        self.paused = Some(paused);
+        self.area.set_paused(registers);
     }
 
     fn resume(&mut self) {
@@ -186,6 +205,9 @@ impl<G: Guest> Core<G> {
             Exit::FlushCaches => self.guest.skip_instruction(),
             Exit::WriteXcr { register, value } => self.write_xcr(register, value),
             Exit::Memory { .. } if self.has_seen_change() => {}
+            Exit::Memory { address, error } if self.is_copy => {
+                return self.ask_for_page(address, error);
+            }
             Exit::Memory { address, error } => {
                 return Err(ending(MonitorEnd::MEMORY, address, error));
             }
@@ -223,7 +245,8 @@ impl<G: Guest> Core<G> {
     fn answer_nmi(&mut self) {
         let word = self.area.requests();
         let mut requests = Requests::take(word);
-        if requests.is_empty() && self.has_nmi_handler() {
+        let is_late = core::mem::take(&mut self.nmi_is_late);
+        if requests.is_empty() && !is_late && self.has_nmi_handler() {
             requests::add(word, REQUEST_NMI);
             requests = Requests::take(word);
         }
@@ -275,7 +298,7 @@ impl<G: Guest> Core<G> {
     /// A kernel learns of its processor before its first program runs on it. From then on CPUID, which
     /// programs execute often when they start, is the processor's own, if it can be.
     fn answer_cpuid(&mut self) {
-        if self.guest.is_in_program() && self.guest.pass_cpuid() {
+        if !self.is_copy && self.guest.is_in_program() && self.guest.pass_cpuid() {
             return;
         }
         let (leaf, subleaf) = (self.guest.rax() as u32, self.guest.registers().rcx as u32);
@@ -283,6 +306,7 @@ impl<G: Guest> Core<G> {
             cr4: self.guest.cr4(),
         };
         let answer = cpuid::answer(leaf, subleaf, control, cpu::cpuid(leaf, subleaf));
+        let answer = cpuid::with_apic_id(leaf, answer, self.area.guest_apic_id());
         self.guest.set_rax(answer.eax.into());
         let registers = self.guest.registers();
         registers.rbx = answer.ebx.into();
@@ -291,79 +315,10 @@ impl<G: Guest> Core<G> {
         self.guest.skip_instruction();
     }
 
-    /// Registers that may be read exit only if the permission map has no place for them.
-    fn read_msr(&mut self, register: u32) {
-        if msr::read(register) != msr::Access::Pass || G::MAPS_ALL_REGISTERS {
-            return self.guest.inject_general_protection();
-        }
-        // SAFETY: reading changes nothing. If the processor lacks the register, this ends the node,
-        // as a fault in the monitor: Linux reads these only where CPUID shows them.
-        let value = unsafe { cpu::read_msr(register) };
-        self.guest.set_rax(value & 0xffff_ffff);
-        self.guest.registers().rdx = value >> 32;
-        self.guest.skip_instruction();
-    }
-
-    fn write_msr(&mut self, register: u32, value: u64) -> Outcome {
-        let done = match msr::write(register) {
-            msr::Access::Emulated(register) => self.emulate_msr(register, value)?,
-            msr::Access::Ignored => true,
-            msr::Access::Violation => {
-                return Err(ending(MonitorEnd::MSR, register.into(), value));
-            }
-            // Registers that pass do not exit.
-            msr::Access::Fault | msr::Access::Pass => false,
-        };
-        match done {
-            true => self.guest.skip_instruction(),
-            false => self.guest.inject_general_protection(),
-        }
-        Ok(())
-    }
-
-    /// Carries out a write. Returns whether the value is valid.
-    fn emulate_msr(&mut self, register: Register, value: u64) -> Result<bool, Ending> {
-        match register {
-            // SAFETY: every x86-64 processor has the register; reading changes nothing.
-            Register::ApicBase => match unsafe { cpu::read_msr(msr::APIC_BASE) } == value {
-                true => Ok(true),
-                false => Err(ending(MonitorEnd::MSR, msr::APIC_BASE.into(), value)),
-            },
-            Register::Efer => Ok(self.guest.write_efer(value)),
-            Register::InterruptCommand => self.send(value).map(|()| true),
-            Register::MachineCheckStatus if msr::is_machine_check_status_allowed(value) => {
-                // SAFETY: a core that gets machine checks has the register, which is its own; others do
-                // not write it.
-                unsafe { cpu::write_msr(msr::MCG_STATUS, value) }
-                Ok(true)
-            }
-            Register::MachineCheckStatus => Ok(false),
-            Register::LocalVector(register) => Self::set_local_vector(register, value),
-        }
-    }
-
-    /// Sets an entry of the core's local vector table. Returns whether the value is valid.
-    fn set_local_vector(register: u32, value: u64) -> Result<bool, Ending> {
-        let has = LocalVectors {
-            last: apic::last_local_vector(),
-            has_deadline: apic::has_deadline(),
-        };
-        match msr::local_vector(register, value, has) {
-            LocalVector::Write(value) => {
-                // SAFETY: it is for an interrupt or NMI of the core's own, and the processor has the
-                // entry and its bits.
-                unsafe { cpu::write_msr(register, value) }
-                Ok(true)
-            }
-            LocalVector::Fault => Ok(false),
-            LocalVector::Violation => Err(ending(MonitorEnd::MSR, register.into(), value)),
-        }
-    }
-
     /// Sends an interrupt of the guest.
     fn send(&mut self, command: u64) -> Outcome {
         let (area, header) = (self.area, self.area.header());
-        let is_own = |apic_id| area.all().any(|core| core.apic_id() == apic_id);
+        let is_own = |apic_id| area.all().any(|core| core.guest_apic_id() == apic_id);
         let is_doorbell = |apic_id: u32, vector: u8| {
             let word =
                 DOORBELL_VALID | u64::from(apic_id) << DOORBELL_APIC_SHIFT | u64::from(vector);
@@ -372,7 +327,7 @@ impl<G: Guest> Core<G> {
         match icr::decide(command, is_own, is_doorbell) {
             Decision::Ignored => {}
             Decision::Dropped => area.count_dropped(),
-            Decision::Ring { apic_id, vector } => apic::send_ipi(apic_id, vector),
+            Decision::Ring { apic_id, vector } => copy::ring(apic_id, vector),
             Decision::Send(message, destination) => self.send_to_own(message, destination),
             Decision::Violation => return Err(ending(MonitorEnd::INTERRUPT, command, 0)),
         }
@@ -380,12 +335,13 @@ impl<G: Guest> Core<G> {
     }
 
     fn send_to_own(&mut self, message: Message, destination: Destination) {
-        let sender = self.area.apic_id();
-        let cores = self.area.all().map(|core| (core, core.apic_id()));
-        for (core, apic_id) in cores.filter(|&(_, id)| destination.includes(id, sender)) {
+        let sender = self.area.guest_apic_id();
+        let includes = |core: &Area| destination.includes(core.guest_apic_id(), sender);
+        for core in self.area.all().filter(includes) {
+            let apic_id = core.apic_id();
             match message {
                 Message::Fixed(vector) => apic::send_ipi(apic_id, vector),
-                Message::Nmi if apic_id == sender => self.guest.inject_nmi(),
+                Message::Nmi if core.index() == self.area.index() => self.guest.inject_nmi(),
                 Message::Nmi => ask(core, REQUEST_NMI),
                 Message::Init => ask(core, REQUEST_INIT),
                 Message::Startup(page) => {

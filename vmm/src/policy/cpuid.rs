@@ -82,6 +82,27 @@ pub fn answer(leaf: u32, subleaf: u32, control: Control, real: CpuidResult) -> C
     }
 }
 
+/// The answer with another APIC id: for a core of a copy, which has the original's.
+#[must_use]
+pub fn with_apic_id(leaf: u32, answer: CpuidResult, apic_id: u32) -> CpuidResult {
+    match leaf {
+        1 => CpuidResult {
+            ebx: answer.ebx & 0xff_ffff | apic_id << 24,
+            ..answer
+        },
+        // Topology.
+        0xb | 0x1f => CpuidResult {
+            edx: apic_id,
+            ..answer
+        },
+        0x8000_001e => CpuidResult {
+            eax: apic_id,
+            ..answer
+        },
+        _ => answer,
+    }
+}
+
 const NOTHING: CpuidResult = CpuidResult {
     eax: 0,
     ebx: 0,
@@ -125,6 +146,15 @@ mod tests {
         assert_ne!(answer(7, 0, enabled, NOTHING).ecx & 1 << 4, 0);
         // Another subleaf has other bits there.
         assert_eq!(answer(7, 1, Control::default(), ALL), ALL);
+    }
+
+    #[test]
+    fn leaves_of_the_apic_id_can_have_another() {
+        assert_eq!(with_apic_id(1, ALL, 5).ebx, 0x05ff_ffff);
+        assert_eq!(with_apic_id(0xb, ALL, 0x123).edx, 0x123);
+        assert_eq!(with_apic_id(0x1f, NOTHING, 7).edx, 7);
+        assert_eq!(with_apic_id(0x8000_001e, ALL, 7).eax, 7);
+        assert_eq!(with_apic_id(7, ALL, 5), ALL);
     }
 
     #[test]

@@ -49,6 +49,26 @@ pub const ICR: u32 = 0x830;
 /// IA32_MCG_STATUS.
 pub const MCG_STATUS: u32 = 0x17a;
 
+/// Id of the local APIC in x2APIC mode, and its logical id.
+pub const APIC_ID: u32 = 0x802;
+/// See [`APIC_ID`].
+pub const LOGICAL_ID: u32 = 0x80d;
+/// Deadline of the local APIC's timer.
+pub const DEADLINE: u32 = 0x6e0;
+
+/// What exits in a copy of a node: registers, and whether reading and writing them does.
+pub const DISGUISED: [(u32, bool, bool); 3] = [
+    (APIC_ID, true, false),
+    (LOGICAL_ID, true, false),
+    (DEADLINE, true, true),
+];
+
+/// The logical id of the local APIC with this id (Intel SDM volume 3, 11.12.10.2).
+#[must_use]
+pub const fn logical_id(apic_id: u32) -> u32 {
+    apic_id >> 4 << 16 | 1 << (apic_id & 0xf)
+}
+
 /// Registers of the local APIC in x2APIC mode.
 const X2APIC: [Range; 1] = [(0x800, 0x83f)];
 
@@ -215,7 +235,7 @@ const VECTOR: u64 = 0xff;
 const DELIVERY: u64 = 7 << 8;
 const PIN: u64 = 1 << 13 | 1 << 15;
 const PERIODIC: u64 = 1 << 17;
-const DEADLINE: u64 = 1 << 18;
+const DEADLINE_MODE: u64 = 1 << 18;
 const READ_ONLY_BITS: u64 = 1 << 12 | 1 << 14;
 
 /// Decides about a write to an entry. An interrupt of its own, an NMI, or anything that is masked may be set;
@@ -225,7 +245,7 @@ const READ_ONLY_BITS: u64 = 1 << 12 | 1 << 14;
 pub const fn local_vector(register: u32, value: u64, has: LocalVectors) -> LocalVector {
     // The number of the last entry tells which exist: performance counters, temperature, machine checks.
     let (least, bits) = match register {
-        0x832 if has.has_deadline => (0, VECTOR | PERIODIC | DEADLINE),
+        0x832 if has.has_deadline => (0, VECTOR | PERIODIC | DEADLINE_MODE),
         0x832 => (0, VECTOR | PERIODIC),
         0x835 | 0x836 => (0, VECTOR | DELIVERY | PIN),
         0x837 => (0, VECTOR),
@@ -234,7 +254,7 @@ pub const fn local_vector(register: u32, value: u64, has: LocalVectors) -> Local
         0x82f => (6, VECTOR | DELIVERY),
         _ => return LocalVector::Fault,
     };
-    let is_timer_mode_valid = value & (PERIODIC | DEADLINE) != PERIODIC | DEADLINE;
+    let is_timer_mode_valid = value & (PERIODIC | DEADLINE_MODE) != PERIODIC | DEADLINE_MODE;
     if has.last < least || value & !(bits | MASKED | READ_ONLY_BITS) != 0 || !is_timer_mode_valid {
         return LocalVector::Fault;
     }

@@ -57,15 +57,16 @@ pub struct Guest {
 }
 
 /// What a paused guest was doing.
+#[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Paused {
     state: State,
     registers: GuestRegisters,
-    intercepts: Intercepts,
+    intercepts: u64,
     interrupt_shadow: u64,
     event_injection: u64,
-    in_nmi: bool,
-    nmi_pending: bool,
+    in_nmi: u64,
+    nmi_pending: u64,
 }
 
 #[cfg(target_os = "none")]
@@ -145,12 +146,7 @@ impl Guest {
     /// Has an event delivered again whose delivery was interrupted by the exit.
     fn keep_undelivered(&mut self) {
         let control = &mut self.vmcb.control;
-        let is_valid = control.exit_interrupt_info & 1 << 31 != 0;
-        control.event_injection = if is_valid {
-            control.exit_interrupt_info
-        } else {
-            0
-        };
+        control.event_injection = vmcb::to_deliver(control.exit_interrupt_info);
     }
 
     /// Decodes the exit.
@@ -249,17 +245,25 @@ impl guest::Guest for Guest {
     }
 
     type Paused = Paused;
+    const CAN_GO_ON: bool = true;
+
+    fn disguise(&mut self, tsc_offset: u64) {
+        self.vmcb.control.tsc_offset = tsc_offset;
+        let intercepts = self.vmcb.intercepts() | Intercepts::CPUID;
+        self.vmcb.intercept(intercepts);
+        MSR_MAP.disguise();
+    }
 
     fn pause(&mut self) -> Paused {
         let Vmcb { control, state } = &*self.vmcb;
         let paused = Paused {
             state: *state,
             registers: self.registers,
-            intercepts: self.vmcb.intercepts(),
+            intercepts: self.vmcb.intercepts().bits(),
             interrupt_shadow: control.interrupt_shadow,
             event_injection: control.event_injection,
-            in_nmi: self.in_nmi,
-            nmi_pending: self.nmi_pending,
+            in_nmi: self.in_nmi.into(),
+            nmi_pending: self.nmi_pending.into(),
         };
         self.reset();
         paused
@@ -268,10 +272,11 @@ impl guest::Guest for Guest {
     fn resume(&mut self, paused: Paused) {
         self.vmcb.state = paused.state;
         self.registers = paused.registers;
-        self.vmcb.intercept(paused.intercepts);
+        self.vmcb
+            .intercept(Intercepts::from_bits_retain(paused.intercepts));
         self.vmcb.control.interrupt_shadow = paused.interrupt_shadow;
         self.vmcb.control.event_injection = paused.event_injection;
-        (self.in_nmi, self.nmi_pending) = (paused.in_nmi, paused.nmi_pending);
+        (self.in_nmi, self.nmi_pending) = (paused.in_nmi != 0, paused.nmi_pending != 0);
         self.flush();
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Source: AMD APM volume 2, 15.10 and 15.11.
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use crate::policy::msr::{self, Access};
 
 /// First registers of the three ranges of 8192 that the map has, 2 KiB each.
@@ -12,7 +14,7 @@ const RANGE_BYTES: usize = RANGE_REGISTERS / 4;
 /// MSRs: two bits each, for reading and writing, set if it exits.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct MsrMap([u8; 0x2000]);
+pub struct MsrMap([AtomicU8; 0x2000]);
 
 /// Ports: one bit each, set if it exits.
 #[repr(C, align(4096))]
@@ -47,7 +49,23 @@ impl MsrMap {
             }
             list += 1;
         }
-        Self(map)
+        let mut bytes = [const { AtomicU8::new(0) }; 0x2000];
+        let mut byte = 0;
+        while byte < map.len() {
+            bytes[byte] = AtomicU8::new(map[byte]);
+            byte += 1;
+        }
+        Self(bytes)
+    }
+
+    /// Has registers exit that show which core the guest's is, or its time: see [`msr::DISGUISED`].
+    pub fn disguise(&self) {
+        for (register, read, write) in msr::DISGUISED {
+            if let Some((byte, shift)) = place(register) {
+                let bits = u8::from(read) | u8::from(write) << 1;
+                self.0[byte].fetch_or(bits << shift, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Physical and virtual address are offset alike: its virtual address.
@@ -84,7 +102,7 @@ mod tests {
 
     fn exits(register: u32, write: bool) -> bool {
         let (byte, shift) = place(register).expect("in the map");
-        MSR_MAP.0[byte] >> shift & 1 << u8::from(write) != 0
+        MSR_MAP.0[byte].load(Ordering::Relaxed) >> shift & 1 << u8::from(write) != 0
     }
 
     #[test]
@@ -99,6 +117,19 @@ mod tests {
     fn the_interrupt_command_register_exits_when_written() {
         assert!(exits(0x830, true) && !exits(0x830, false));
         assert!(!exits(0x80b, true));
+    }
+
+    #[test]
+    fn a_disguise_adds_exits() {
+        let map = MsrMap::new();
+        map.disguise();
+        let exits = |register, write| {
+            let (byte, shift) = place(register).expect("in the map");
+            map.0[byte].load(Ordering::Relaxed) >> shift & 1 << u8::from(write) != 0
+        };
+        assert!(exits(0x802, false) && exits(0x80d, false));
+        assert!(exits(0x6e0, false) && exits(0x6e0, true));
+        assert!(!exits(0x80b, true) && !exits(0x838, true));
     }
 
     #[test]

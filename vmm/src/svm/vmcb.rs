@@ -225,6 +225,20 @@ pub const ENDLESS_EXCEPTIONS: u32 = 1 << 1 | 1 << 17;
 /// EFER: SVM is enabled, as it has to be in the guest's.
 pub const EFER_SVME: u64 = 1 << 12;
 
+/// The event to deliver for one whose delivery was interrupted; 0 for none. Only an interrupt has a
+/// vector above those of exceptions, whatever type an emulator says.
+#[must_use]
+pub const fn to_deliver(undelivered: u64) -> u64 {
+    const TYPE: u64 = 7 << 8;
+    const EXCEPTION: u64 = 3 << 8;
+    let is_interrupt = undelivered & 0xff >= 32 && undelivered & TYPE == EXCEPTION;
+    match undelivered & 1 << 31 {
+        0 => 0,
+        _ if is_interrupt => undelivered & !TYPE,
+        _ => undelivered,
+    }
+}
+
 impl Vmcb {
     /// Sets what exits.
     pub fn intercept(&mut self, what: Intercepts) {
@@ -255,5 +269,21 @@ impl State {
         [self.rsp, self.rax, self.cr2] = [0; 3];
         [self.dr6, self.dr7] = [DR6, DR7];
         self.g_pat = PAT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_delivered_is_delivered_again() {
+        assert_eq!(to_deliver(0x3ec), 0, "not valid");
+        assert_eq!(to_deliver(INJECT_NMI), INJECT_NMI);
+        let page_fault = 0x2_8000_0b0e;
+        assert_eq!(to_deliver(page_fault), page_fault);
+        assert_eq!(to_deliver(0x8000_00ec), 0x8000_00ec);
+        assert_eq!(to_deliver(0x8000_03ec), 0x8000_00ec, "an interrupt");
+        assert_eq!(to_deliver(0x8000_0480), 0x8000_0480, "INT");
     }
 }

@@ -281,6 +281,12 @@ impl guest::Guest for Guest {
     }
 
     type Paused = Paused;
+    /// Not yet: its state is in more fields, and registers.
+    const CAN_GO_ON: bool = false;
+
+    fn disguise(&mut self, _tsc_offset: u64) {
+        panic!("a guest of VMX goes on on its own core only");
+    }
 
     fn pause(&mut self) -> Paused {
         let paused = Paused::save(&self.vmcs, self.registers);

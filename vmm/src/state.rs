@@ -1,0 +1,355 @@
+//! The state that a paused core leaves in its area, from which another core goes on.
+//!
+//! ```text
+//! struct insula_monitor_state | Registers | what the guest was doing | extended state (XSAVE)
+//! 0                            32          1 KiB                     8                        24 KiB
+//! ```
+//!
+//! A guest uses most of the processor itself, so its registers are those that the core has while the
+//! monitor runs, which uses none of them. An interrupt that is in service cannot be taken elsewhere, so
+//! such a state is marked.
+//!
+//! Source: Intel SDM volume 3, chapter 11 for the local APIC, volume 1, chapter 13 for XSAVE.
+
+use core::arch::asm;
+use core::mem::size_of;
+
+use insula_abi::monitor::{MONITOR_STATE_MAGIC, MONITOR_STATE_SIZE, MonitorState};
+use insula_bare::{apic, cpu};
+
+use crate::area::Area;
+
+/// Offsets of the parts.
+const REGISTERS: usize = size_of::<MonitorState>();
+const PAUSED: usize = 0x400;
+const EXTENDED: usize = 0x2000;
+/// Bytes of the extended state that XRSTOR wants to be zero, at least: its header.
+const LEGACY_SIZE: usize = 512;
+const HEADER_SIZE: usize = 64;
+
+/// First of eight registers each: interrupts in service, and pending.
+const IN_SERVICE: u32 = 0x810;
+const PENDING: u32 = 0x820;
+const SELF_IPI: u32 = 0x83f;
+const INITIAL_COUNT: u32 = 0x838;
+const CURRENT_COUNT: u32 = 0x839;
+const DEADLINE: u32 = 0x6e0;
+/// Registers of the local APIC, in the order in which they are written: it is enabled first.
+const APIC: [u32; 10] = [
+    0x80f, 0x808, 0x83e, 0x832, 0x833, 0x834, 0x835, 0x836, 0x837, 0x82f,
+];
+/// Others: speculation control, extended states of the kernel, shadow stacks, core number.
+const MSRS: [u32; 10] = [
+    0x48,
+    0xda0,
+    0x6a0,
+    0x6a2,
+    0x6a4,
+    0x6a5,
+    0x6a6,
+    0x6a7,
+    0x6a8,
+    0xc000_0103,
+];
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Registers {
+    /// Enabled states; 0 without XSAVE.
+    xcr0: u64,
+    debug: [u64; 4],
+    msrs: [u64; MSRS.len()],
+    apic: [u64; APIC.len()],
+    pending: [u64; 8],
+    initial_count: u64,
+    current_count: u64,
+    /// By the guest's time stamp counter.
+    deadline: u64,
+}
+
+const _: () = assert!(REGISTERS + size_of::<Registers>() <= PAUSED);
+
+/// A time of one time stamp counter by another one; 0 is no time.
+#[must_use]
+pub const fn shift(at: u64, offset: u64) -> u64 {
+    match at {
+        0 => 0,
+        _ => at.wrapping_add(offset),
+    }
+}
+
+/// Saves the state of the calling core, whose guest was doing `paused`.
+///
+/// # Safety
+/// 1. `P` is plain integers, without padding. 2. The core's registers are still the guest's.
+pub unsafe fn save<P: Copy>(area: Area, paused: &P) {
+    const { assert!(PAUSED + size_of::<P>() <= EXTENDED) };
+    let (at, offset) = (area.state(), area.header().tsc_offset());
+    let tsc = cpu::time_stamp().wrapping_add(offset);
+    // SAFETY: 1. the area has the state's bytes, which are the core's own and aligned. 2. As promised
+    // by the caller.
+    unsafe {
+        let registers = Registers::read(offset);
+        at.add(REGISTERS).cast::<Registers>().write(registers);
+        at.add(PAUSED).cast::<P>().write(*paused);
+        let fits = save_extended(at.add(EXTENDED));
+        let in_service: u64 = (0..8).map(|part| cpu::read_msr(IN_SERVICE + part)).sum();
+        at.cast::<MonitorState>().write(MonitorState {
+            magic: if fits { MONITOR_STATE_MAGIC } else { 0 },
+            tsc,
+            running: area.is_running().into(),
+            in_service,
+        });
+    }
+}
+
+/// Loads the state in a core's area, and returns what the guest was doing; `None` if its core waited for
+/// its start.
+///
+/// # Safety
+/// 1. [`save`] wrote it, with this type, on a processor that has no less. 2. The core's guest does not run.
+pub unsafe fn load<P: Copy>(area: Area, offset: u64) -> Option<P> {
+    let at = area.state();
+    // SAFETY: as promised by the caller; the area has the state's bytes, which nobody changes.
+    unsafe {
+        let head = at.cast::<MonitorState>().read();
+        assert_eq!(
+            head.magic, MONITOR_STATE_MAGIC,
+            "there is no state to go on from"
+        );
+        let registers = at.add(REGISTERS).cast::<Registers>().read();
+        load_extended(at.add(EXTENDED), registers.xcr0);
+        registers.write(offset);
+        (head.running != 0).then(|| at.add(PAUSED).cast::<P>().read())
+    }
+}
+
+impl Registers {
+    /// Reads those of the calling core.
+    ///
+    /// # Safety
+    /// Its APIC is in x2APIC mode.
+    unsafe fn read(offset: u64) -> Self {
+        // SAFETY: reading changes nothing, and the processor has the registers.
+        unsafe {
+            Self {
+                xcr0: match has_xsave() {
+                    true => read_xcr0(),
+                    false => 0,
+                },
+                debug: read_debug(),
+                msrs: MSRS.map(|register| read_if(register, has_msr)),
+                apic: APIC.map(|register| read_if(register, has_apic)),
+                pending: core::array::from_fn(|part| cpu::read_msr(PENDING + part as u32)),
+                initial_count: cpu::read_msr(INITIAL_COUNT),
+                current_count: cpu::read_msr(CURRENT_COUNT),
+                deadline: match apic::has_deadline() {
+                    true => shift(cpu::read_msr(DEADLINE), offset),
+                    false => 0,
+                },
+            }
+        }
+    }
+
+    /// Writes them, and raises the interrupts that were pending.
+    ///
+    /// # Safety
+    /// They were read on a processor that has no less, and no guest uses the core's.
+    unsafe fn write(&self, offset: u64) {
+        // SAFETY: as promised by the caller. The monitor uses none of them.
+        unsafe {
+            write_debug(self.debug);
+            for (register, value) in MSRS.into_iter().zip(self.msrs) {
+                if has_msr(register) {
+                    cpu::write_msr(register, value);
+                }
+            }
+            for (register, value) in APIC.into_iter().zip(self.apic) {
+                if has_apic(register) {
+                    cpu::write_msr(register, value);
+                }
+            }
+            for vector in self.pending_vectors() {
+                cpu::write_msr(SELF_IPI, vector);
+            }
+            cpu::write_msr(INITIAL_COUNT, self.ticks_left());
+            if apic::has_deadline() {
+                cpu::write_msr(DEADLINE, shift(self.deadline, offset.wrapping_neg()));
+            }
+        }
+    }
+
+    fn pending_vectors(&self) -> impl Iterator<Item = u64> + '_ {
+        // The processor has no interrupts below 16.
+        (16..256).filter(|&vector| self.pending[vector as usize / 32] >> (vector % 32) & 1 != 0)
+    }
+
+    /// Of the timer: until its next interrupt or, if that was the last one, 0. A periodic one begins anew.
+    fn ticks_left(&self) -> u64 {
+        const PERIODIC: u64 = 1 << 17;
+        let is_periodic = APIC
+            .into_iter()
+            .zip(self.apic)
+            .any(|(register, value)| register == 0x832 && value & PERIODIC != 0);
+        match is_periodic {
+            true => self.initial_count,
+            false => self.current_count,
+        }
+    }
+}
+
+/// Whether the processor has an MSR of [`MSRS`].
+fn has_msr(register: u32) -> bool {
+    match register {
+        0x48 => cpu::cpuid(7, 0).edx & 1 << 26 != 0,
+        0xda0 => cpu::cpuid(0xd, 1).eax & 1 << 3 != 0 && has_xsave(),
+        0x6a0..=0x6a8 => cpu::cpuid(7, 0).ecx & 1 << 7 != 0,
+        _ => cpu::cpuid(0x8000_0001, 0).edx & 1 << 27 != 0,
+    }
+}
+
+/// Whether the local APIC has a register of [`APIC`].
+fn has_apic(register: u32) -> bool {
+    let least = match register {
+        0x834 => 4,
+        0x833 => 5,
+        0x82f => 6,
+        _ => 0,
+    };
+    apic::last_local_vector() >= least
+}
+
+/// Reads an MSR; 0 if there is none.
+///
+/// # Safety
+/// `has` tells whether there is.
+unsafe fn read_if(register: u32, has: fn(u32) -> bool) -> u64 {
+    match has(register) {
+        // SAFETY: as promised by the caller; reading changes nothing.
+        true => unsafe { cpu::read_msr(register) },
+        false => 0,
+    }
+}
+
+/// Whether the processor has XSAVE, which is then enabled.
+fn has_xsave() -> bool {
+    const CR4_OSXSAVE: u64 = 1 << 18;
+    let has_it = cpu::cpuid(1, 0).ecx & 1 << 26 != 0;
+    if has_it {
+        // SAFETY: the processor has the bit, and the monitor uses none of the states. The guest's CR4 is
+        // another.
+        unsafe { cpu::change_cr4(0, CR4_OSXSAVE) }
+    }
+    has_it
+}
+
+/// Saves all enabled extended states. Returns whether they fit.
+///
+/// # Safety
+/// There is room from `to` to the end of the state, aligned to 64 bytes.
+unsafe fn save_extended(to: *mut u8) -> bool {
+    const ROOM: usize = MONITOR_STATE_SIZE as usize - EXTENDED;
+    // SAFETY: as promised by the caller; XSAVE does not write its whole header.
+    unsafe {
+        if !has_xsave() {
+            asm!("fxsave64 [{}]", in(reg) to, options(nostack, preserves_flags));
+            return true;
+        }
+        if cpu::cpuid(0xd, 0).ebx as usize > ROOM {
+            return false;
+        }
+        to.add(LEGACY_SIZE).write_bytes(0, HEADER_SIZE);
+        asm!("xsave64 [{}]", in(reg) to, in("eax") u32::MAX, in("edx") u32::MAX,
+             options(nostack, preserves_flags));
+    }
+    true
+}
+
+/// Loads them, for which they are enabled first.
+///
+/// # Safety
+/// [`save_extended`] wrote them, on a processor that has no more.
+unsafe fn load_extended(from: *const u8, xcr0: u64) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        if !has_xsave() {
+            asm!("fxrstor64 [{}]", in(reg) from, options(nostack, preserves_flags));
+            return;
+        }
+        cpu::write_xcr0(xcr0);
+        asm!("xrstor64 [{}]", in(reg) from, in("eax") u32::MAX, in("edx") u32::MAX,
+             options(nostack, preserves_flags));
+    }
+}
+
+/// Reads XCR0.
+///
+/// # Safety
+/// CR4.OSXSAVE is set.
+unsafe fn read_xcr0() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: as promised by the caller.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+             options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// Reads the addresses of breakpoints.
+fn read_debug() -> [u64; 4] {
+    let (zero, one, two, three): (u64, u64, u64, u64);
+    // SAFETY: reading changes nothing.
+    unsafe {
+        asm!("mov {}, dr0", "mov {}, dr1", "mov {}, dr2", "mov {}, dr3",
+             out(reg) zero, out(reg) one, out(reg) two, out(reg) three,
+             options(nomem, nostack, preserves_flags));
+    }
+    [zero, one, two, three]
+}
+
+/// Writes them.
+fn write_debug([zero, one, two, three]: [u64; 4]) {
+    // SAFETY: the monitor has no breakpoint enabled.
+    unsafe {
+        asm!("mov dr0, {}", "mov dr1, {}", "mov dr2, {}", "mov dr3, {}",
+             in(reg) zero, in(reg) one, in(reg) two, in(reg) three,
+             options(nomem, nostack, preserves_flags));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shifted_both_ways() {
+        let (guest, host) = (1_000_u64, u64::MAX - 5);
+        let offset = guest.wrapping_sub(host);
+        assert_eq!(shift(host, offset), guest);
+        assert_eq!(shift(guest, offset.wrapping_neg()), host);
+        assert_eq!(shift(0, offset), 0, "no time");
+    }
+
+    #[test]
+    fn pending_vectors_are_found() {
+        let mut registers = Registers::default();
+        registers.pending[7] = 1 << 12;
+        registers.pending[1] = 1 << 31;
+        let vectors: Vec<_> = registers.pending_vectors().collect();
+        assert_eq!(vectors, [63, 0xec]);
+    }
+
+    #[test]
+    fn a_timer_goes_on() {
+        let mut registers = Registers {
+            initial_count: 100,
+            current_count: 40,
+            ..Registers::default()
+        };
+        assert_eq!(registers.ticks_left(), 40);
+        registers.apic[3] = 1 << 17 | 0xec;
+        assert_eq!(APIC[3], 0x832);
+        assert_eq!(registers.ticks_left(), 100);
+    }
+}
