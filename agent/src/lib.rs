@@ -13,6 +13,6 @@ pub mod options;
 mod protocol;
 
 pub use protocol::{
-    COMMAND_CID, COMMAND_PORT_MAX, Exec, ExitStatus, Input, Output, PORT, Receive, Request,
-    STDIN_WINDOW, Terminal, TerminalSize,
+    COMMAND_CID, COMMAND_PORT_MAX, Exec, ExitStatus, Identity, Input, Output, PORT, Receive,
+    Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
 };

@@ -11,6 +11,7 @@
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
 //! | `program` | starting programs |
+//! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
 //! | `log` | lines in the kernel log, which the base reads |
 //!
@@ -24,6 +25,7 @@ mod interfaces;
 mod log;
 mod power;
 mod program;
+mod rename;
 mod root;
 mod server;
 mod session;

@@ -21,8 +21,30 @@ pub enum Request {
     Exec(Exec),
     /// Send the file or folder at this path as [messages](crate::copy::CopyMessage).
     Send(Vec<u8>),
+    /// Take another identity: this node is a copy. [`Renamed`] follows.
+    Rename(Identity),
     /// Receive the [messages](crate::copy::CopyMessage) that follow, and answer the last one.
     Receive(Receive),
+}
+
+/// What makes a copy of a node another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its host name.
+    pub host: String,
+    /// Its machine id, as in `/etc/machine-id`.
+    pub machine: String,
+    /// Random bytes, which nobody else gets.
+    pub seed: Vec<u8>,
+    /// The time, in nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+/// What of an [`Identity`] could not be taken, with the errors; empty if all was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renamed {
+    /// Messages for the user.
+    pub errors: Vec<String>,
 }
 
 /// Files to receive: see [`crate::copy::Target`].

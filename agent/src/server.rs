@@ -4,12 +4,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use insula_agent::frame::{FrameError, Reader};
+use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
 use crate::log::log;
-use crate::{session, transfer};
+use crate::{rename, session, transfer};
 
 /// Role of this program: the server.
 pub(crate) const SERVE: &str = "serve";
@@ -55,5 +55,6 @@ fn serve_one(stream: VsockStream) -> Result<(), FrameError> {
         Request::Exec(exec) => session::run(&exec, stream, reader),
         Request::Send(path) => Ok(transfer::send(&path, &stream)?),
         Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
+        Request::Rename(identity) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -45,6 +45,15 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: Image,
     },
+    /// Take a snapshot of a node with --isolation vmm: an image from which copies of it are started
+    /// by `insula run`, which go on where it is
+    Snapshot {
+        /// The node, whose image has an agent; it goes on
+        #[arg(value_name = "NODE")]
+        node: Name,
+        /// Name of the image
+        name: Name,
+    },
     /// Start a node and print its name
     Run(Box<Run>),
     /// List nodes

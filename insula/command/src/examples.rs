@@ -113,6 +113,14 @@ examples! {
     "insula-image-rm": {
         "Free the memory of an image" => ["insula image rm debian"],
     }
+    "insula-snapshot": {
+        "A node that has booted, and two copies of it" => [
+            "insula run --image debian --isolation vmm --name first",
+            "insula snapshot first ready",
+            "insula run --image ready --name second",
+            "insula run --image ready --name third",
+        ],
+    }
     "insula-run": {
         "Two cores and 512 MiB" => [
             "insula run --image debian --name web --cpus 2 --memory 512M",

@@ -5,6 +5,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_image::{
     self as image, AddRequest, BuildFiles, BuildRequest, Description, Files, Listing, LogSource,
+    Opened, SavedContent, Snapshot, SnapshotImage,
 };
 use serde_json::{Value, json};
 
@@ -19,12 +20,16 @@ pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
         Image::Ls { json } => list(&context.driver()?, json),
         Image::Inspect { names, .. } => inspect(&context.driver()?, &names),
         Image::Save { name, output } => {
-            let image = image::open(&context.driver()?, &name)?;
+            let image = image::open_any(&context.driver()?, &name)?;
             Ok(image::save(image, &output)?)
         }
         Image::Load { input, name, json } => {
             let (name, loaded) = image::load(&context.driver()?, &input, name.as_ref())?;
-            added(&name, &loaded, json)
+            match loaded {
+                SavedContent::Kernel(loaded) => added(&name, &loaded, json),
+                SavedContent::Snapshot(loaded) if json => output::json(&snapshot(&name, &loaded)),
+                SavedContent::Snapshot(_) => output::line(name.as_str()),
+            }
         }
         Image::Rm { names } => {
             let driver = context.driver()?;
@@ -102,19 +107,26 @@ fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failu
 }
 
 fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
-    let Listing { images, unreadable } = image::list(driver)?;
+    let Listing {
+        images,
+        snapshots,
+        unreadable,
+    } = image::list(driver)?;
     for (_, error) in &unreadable {
         output::print_error(error);
     }
     if as_json {
-        let all: Vec<_> = images
+        let kernels = images
             .iter()
-            .map(|image| brief(&image.name, &image.description))
-            .collect();
-        return output::json(&all);
+            .map(|image| brief(&image.name, &image.description));
+        let snapshots = snapshots
+            .iter()
+            .map(|image| snapshot(&image.name, &image.description));
+        return output::json(&kernels.chain(snapshots).collect::<Vec<_>>());
     }
     let mut table = Table::new(&[
         ("NAME", Align::Left),
+        ("KIND", Align::Left),
         ("RELEASE", Align::Left),
         ("LAYOUT", Align::Left),
         ("SIZE", Align::Right),
@@ -130,21 +142,38 @@ fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
         } = &image.description;
         table.row([
             image.name.to_string(),
+            "kernel".to_owned(),
             loadable.release.clone(),
             word(payload),
             Size(layout.size).to_string(),
             append.clone(),
         ]);
     }
+    for SnapshotImage {
+        name, description, ..
+    } in &snapshots
+    {
+        table.row([
+            name.to_string(),
+            "snapshot".to_owned(),
+            description.release.clone(),
+            "-".to_owned(),
+            Size(description.size()).to_string(),
+            String::new(),
+        ]);
+    }
     output::print(&table.to_string())
 }
 
 fn inspect(driver: &Driver, names: &[Name]) -> Result<(), Failure> {
-    let opened = names.iter().map(|name| image::open(driver, name));
+    let opened = names.iter().map(|name| image::open_any(driver, name));
     let images = opened.collect::<Result<Vec<_>, _>>()?;
     let all = images.iter().map(|image| {
-        let mut value = full(&image.name, &image.description);
-        let chunks = image.memory.chunks()?;
+        let (mut value, memory) = match image {
+            Opened::Kernel(image) => (full(&image.name, &image.description), &image.memory),
+            Opened::Snapshot(image) => (snapshot(&image.name, &image.description), &image.memory),
+        };
+        let chunks = memory.chunks()?;
         value["memory"] = chunks
             .iter()
             .map(|c| json!({"start": c.start, "size": c.size}))
@@ -160,9 +189,23 @@ fn word(value: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+fn snapshot(name: &Name, description: &Snapshot) -> Value {
+    json!({
+        "name": name.as_str(),
+        "kind": "snapshot",
+        "node": description.node,
+        "release": description.release,
+        "size_bytes": description.size(),
+        "memory_bytes": description.memory_size(),
+        "cores": description.cpus.len(),
+        "added_unix_s": description.added_unix_s,
+    })
+}
+
 fn brief(name: &Name, description: &Description) -> Value {
     json!({
         "name": name.as_str(),
+        "kind": "kernel",
         "release": description.loadable.release,
         "layout": description.payload,
         "size_bytes": description.layout.size,

@@ -13,6 +13,7 @@ mod node;
 mod output;
 mod postmortem;
 mod report;
+mod snapshot;
 mod stats;
 mod supervise;
 mod top;
@@ -74,6 +75,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return exec::run_once(context, *options);
         }
         Command::Run(options) => node::run(context, *options)?,
+        Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, Update};
-use super::{Context, Failure, output};
+use super::{Context, Failure, output, snapshot};
 use crate::report::{Align, Table, duration};
 
 /// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
@@ -30,6 +30,9 @@ pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let request = request(options)?;
     let driver = context.driver()?;
     let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
+    if started.is_copy {
+        snapshot::rename(&driver, &started)?;
+    }
     note_started(&started);
     match (json, timing) {
         (true, _) => output::json(&started),
@@ -208,7 +211,7 @@ fn ps_table(views: &[NodeView]) -> Table {
             view.name.clone(),
             state_text(view),
             view.cpus.to_string(),
-            Size(view.memory_bytes).to_string(),
+            memory_text(view),
             or_dash(&view.image),
             or_dash(&view.release),
             duration(view.ran_ns),
@@ -217,8 +220,17 @@ fn ps_table(views: &[NodeView]) -> Table {
     table
 }
 
+/// The size of a node's memory; of a copy's also what it does not share.
+fn memory_text(view: &NodeView) -> String {
+    let (all, own) = (Size(view.memory_bytes), Size(view.own_memory_bytes));
+    match own == all {
+        true => all.to_string(),
+        false => format!("{all}, {own} own"),
+    }
+}
+
 /// A node's state, with its reason and flags.
-fn state_text(view: &NodeView) -> String {
+pub(super) fn state_text(view: &NodeView) -> String {
     let running = view.state == "running";
     let violation = view.violation.as_ref();
     let violation = violation.map(|what| format!("violation: {what}"));
@@ -427,6 +439,7 @@ mod tests {
             cpus: CpuList(vec![2, 3]),
             apic_ids: vec![2, 3],
             memory_bytes: (512 << 20) + 0x9000,
+            own_memory_bytes: (512 << 20) + 0x9000,
             address: None,
             image: reason.is_none().then(|| "debian".into()),
             release: Some("6.1.0-1-amd64".into()),
@@ -434,6 +447,16 @@ mod tests {
             ended_ns: None,
             ran_ns: 61_000_000_000,
         }
+    }
+
+    #[test]
+    fn memory_that_is_shared_is_told() {
+        let mut view = view("web", None);
+        view.memory_bytes = 512 << 20;
+        view.own_memory_bytes = 300 << 10;
+        assert_eq!(memory_text(&view), "512M, 300K own");
+        view.own_memory_bytes = view.memory_bytes;
+        assert_eq!(memory_text(&view), "512M");
     }
 
     #[test]
@@ -486,6 +509,7 @@ mod tests {
             half_cpus: CpuList::default(),
             timing,
             unsupervised: None,
+            is_copy: false,
         };
         insta::assert_snapshot!(timing_text(&started));
     }

@@ -1,5 +1,7 @@
 //! Images: what a node boots.
 //!
+//! An image is a kernel with its initrd, or a *snapshot*: a node that has booted.
+//!
 //! A resident image is a memory object that holds the parts of a kernel and an initrd, each on a
 //! page boundary, and a description in JSON with everything that a start needs to know, so that it
 //! reads no file.
@@ -14,6 +16,8 @@ mod files;
 mod image_file;
 mod initramfs;
 mod modules;
+mod processor;
+mod snapshot;
 mod store;
 mod transfer;
 
@@ -26,5 +30,9 @@ pub use digest::sha256;
 pub use files::{Files, KernelFile, installed, installed_releases};
 pub use initramfs::Initramfs;
 pub use modules::{KernelModule, modules_with_dependencies};
-pub use store::{Image, Listing, list, open, remove};
-pub use transfer::{load, save};
+pub use processor::{Processor, Unsuitable};
+pub use snapshot::{
+    ShownChunk, Snapshot, SnapshotImage, SnapshotKind, add_snapshot, monitor_digest,
+};
+pub use store::{Image, Listing, Opened, list, open, open_any, remove};
+pub use transfer::{Content as SavedContent, load, save};

@@ -5,7 +5,7 @@ use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver, Memory};
 use nix::errno::Errno;
 
-use super::{Description, built_in};
+use super::{Description, Snapshot, SnapshotImage, built_in};
 
 /// A resident image.
 #[derive(Debug)]
@@ -18,17 +18,58 @@ pub struct Image {
     pub memory: Memory,
 }
 
+/// A resident image of either kind.
+#[derive(Debug)]
+pub enum Opened {
+    /// A kernel, to be booted.
+    Kernel(Image),
+    /// A node that has booted.
+    Snapshot(SnapshotImage),
+}
+
+/// Opens the image of that name, which is a kernel.
+///
+/// # Errors
+/// [`Kind::NoImage`], or when its description cannot be read, or it is a snapshot.
+pub fn open(driver: &Driver, name: &Name) -> Result<Image, Error> {
+    match open_any(driver, name)? {
+        Opened::Kernel(image) => Ok(image),
+        Opened::Snapshot(_) => Err(is_snapshot(name)),
+    }
+}
+
 /// Opens the image of that name.
 ///
 /// # Errors
 /// [`Kind::NoImage`], or when its description cannot be read.
-pub fn open(driver: &Driver, name: &Name) -> Result<Image, Error> {
+pub fn open_any(driver: &Driver, name: &Name) -> Result<Opened, Error> {
     let (memory, text) = read(driver, name)?;
-    Ok(Image {
-        name: name.clone(),
-        description: parse(name, &text)?,
+    opened(name, memory, &text)
+}
+
+fn opened(name: &Name, memory: Memory, text: &[u8]) -> Result<Opened, Error> {
+    let name = name.clone();
+    if let Ok(description) = serde_json::from_slice::<Snapshot>(text) {
+        return Ok(Opened::Snapshot(SnapshotImage {
+            name,
+            description,
+            memory,
+        }));
+    }
+    let description = parse(&name, text)?;
+    Ok(Opened::Kernel(Image {
+        name,
+        description,
         memory,
-    })
+    }))
+}
+
+fn is_snapshot(name: &Name) -> Error {
+    Error::new(format!("the image '{name}' is a snapshot"))
+        .untouched()
+        .hint(format!(
+            "`insula run --image {name}` starts a copy of its node"
+        ))
 }
 
 /// An image's memory, and its description as text.
@@ -77,6 +118,8 @@ fn missing(driver: &Driver, name: &Name, more: &str) -> Error {
 pub struct Listing {
     /// Images with a valid description, oldest first.
     pub images: Vec<Image>,
+    /// Snapshots, oldest first.
+    pub snapshots: Vec<SnapshotImage>,
     /// Names and errors of the others: another version of the command made them.
     pub unreadable: Vec<(Name, Error)>,
 }
@@ -96,12 +139,9 @@ pub fn list(driver: &Driver) -> Result<Listing, Error> {
             Err(error) if error.kind == Kind::NoImage => continue,
             read => read?,
         };
-        match parse(&name, &text) {
-            Ok(description) => listing.images.push(Image {
-                name,
-                description,
-                memory,
-            }),
+        match opened(&name, memory, &text) {
+            Ok(Opened::Kernel(image)) => listing.images.push(image),
+            Ok(Opened::Snapshot(snapshot)) => listing.snapshots.push(snapshot),
             Err(error) => listing.unreadable.push((name, error)),
         }
     }

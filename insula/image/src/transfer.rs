@@ -14,13 +14,47 @@ use serde::{Deserialize, Serialize};
 
 use super::add::{allocate, check_name, driver_failed, encode};
 use super::image_file::{self, FileError, Reader};
-use super::{Description, Image};
+use super::{Description, Opened, Snapshot, snapshot};
 
 /// What a file says of its image.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
     name: Name,
-    image: Description,
+    content: Content,
+}
+
+/// An image of either kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Content {
+    /// A kernel.
+    Kernel(Box<Description>),
+    /// A node that has booted.
+    Snapshot(Box<Snapshot>),
+}
+
+impl Content {
+    /// Bytes of its memory, whole pages, if all that it says can be.
+    fn size(&self) -> Option<u64> {
+        match self {
+            Self::Kernel(image) => image.is_valid().then_some(image.layout.size),
+            Self::Snapshot(snapshot) => snapshot.is_valid().then(|| snapshot.size()),
+        }
+    }
+
+    /// As the module keeps it, added now.
+    fn encode(&mut self, name: &Name) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Kernel(image) => {
+                image.added_unix_s = now_unix_s();
+                encode(name, image)
+            }
+            Self::Snapshot(snapshot) => {
+                snapshot.added_unix_s = now_unix_s();
+                snapshot::encode(name, snapshot)
+            }
+        }
+    }
 }
 
 /// Writes an image to a new file, which only its owner may read: it holds all that the image's
@@ -28,20 +62,28 @@ struct Saved {
 ///
 /// # Errors
 /// When there is a file of that name, or it cannot be written; nothing is left of it.
-pub fn save(image: Image, path: &Path) -> Result<(), Error> {
-    let Image {
-        name,
-        mut description,
-        memory,
-    } = image;
+pub fn save(image: Opened, path: &Path) -> Result<(), Error> {
+    let (name, content, memory) = match image {
+        Opened::Kernel(image) => {
+            // A project is of this boot.
+            let description = Description {
+                project: None,
+                ..image.description
+            };
+            let content = Content::Kernel(Box::new(description));
+            (image.name, content, image.memory)
+        }
+        Opened::Snapshot(image) => {
+            let content = Content::Snapshot(Box::new(image.description));
+            (image.name, content, image.memory)
+        }
+    };
     let unread = |error: DriverError| unsaved(&name, path, io::Error::other(error));
-    let mapping = memory.map().map_err(unread)?;
-    let size = description.layout.size;
-    // Of this boot.
-    description.project = None;
+    let mapping = memory.map_for_reading().map_err(unread)?;
+    let size = content.size().unwrap_or_default();
     let saved = Saved {
         name: name.clone(),
-        image: description,
+        content,
     };
     // Serialising to memory fails only for maps with non-string keys: there are none.
     let text = serde_json::to_vec(&saved).unwrap_or_default();
@@ -70,27 +112,20 @@ fn folder(path: &Path) -> &Path {
 /// # Errors
 /// When the file cannot be read or is damaged, its name is in use, or memory is short; nothing is
 /// left behind.
-pub fn load(
-    driver: &Driver,
-    path: &Path,
-    name: Option<&Name>,
-) -> Result<(Name, Description), Error> {
+pub fn load(driver: &Driver, path: &Path, name: Option<&Name>) -> Result<(Name, Content), Error> {
     let (reader, saved) = open(path).map_err(|error| unloaded(path, error))?;
     let name = name.unwrap_or(&saved.name);
-    let description = Description {
-        added_unix_s: now_unix_s(),
-        ..saved.image
-    };
+    let mut content = saved.content;
     check_name(driver, name)?;
-    let text = encode(name, &description)?;
-    let memory = allocate(driver, name, description.layout.size)?;
+    let text = content.encode(name)?;
+    let memory = allocate(driver, name, reader.size)?;
     let mut mapping = memory.map().map_err(|error| driver_failed(name, error))?;
     let read = reader.read_content(|offset, bytes| mapping.write(offset, bytes));
     read.map_err(|error| unloaded(path, error))?;
     drop(mapping);
     let added = driver.add_image(&name.to_abi(), &text, &memory);
     added.map_err(|error| driver_failed(name, error.into()))?;
-    Ok((name.clone(), description))
+    Ok((name.clone(), content))
 }
 
 /// Reads a file up to its content.
@@ -109,9 +144,9 @@ fn open(path: &Path) -> Result<(Reader<BufReader<File>>, Saved), FileError> {
 /// description says is checked as if it came from a stranger.
 fn parse(text: &[u8], size: u64) -> Result<Saved, FileError> {
     let saved: Saved = serde_json::from_slice(text).map_err(|_| FileError::Description)?;
-    match saved.image.is_valid() && saved.image.layout.size == size {
-        true => Ok(saved),
-        false => Err(FileError::Description),
+    match saved.content.size() {
+        Some(said) if said == size => Ok(saved),
+        _ => Err(FileError::Description),
     }
 }
 
@@ -154,23 +189,35 @@ fn unloaded(path: &Path, source: FileError) -> Error {
 mod tests {
     use proptest::prelude::*;
 
+    use insula_abi::monitor::MONITOR_STATE_SIZE;
+
     use super::*;
     use crate::description::tests::description;
+    use crate::snapshot::tests::snapshot;
 
-    fn text(image: Description) -> Vec<u8> {
+    fn text(content: Content) -> Vec<u8> {
         let name = "web".parse().unwrap();
-        serde_json::to_vec(&Saved { name, image }).unwrap()
+        serde_json::to_vec(&Saved { name, content }).unwrap()
     }
 
     #[test]
     fn a_description_must_fit_its_memory() {
         let image = description(&[5000, 3], 100);
         let size = image.layout.size;
+        let image = Content::Kernel(Box::new(image));
         assert_eq!(
             parse(&text(image.clone()), size).unwrap().name.as_str(),
             "web"
         );
         assert!(parse(&text(image), size + 4096).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_has_its_states_behind_its_memory() {
+        let content = Content::Snapshot(Box::new(snapshot(&[(0, 0x20_0000)], 2)));
+        let size = 0x20_0000 + 2 * MONITOR_STATE_SIZE;
+        assert!(parse(&text(content.clone()), size).is_ok());
+        assert!(parse(&text(content), size - 4096).is_err());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use insula_abi as abi;
 use insula_abi::monitor::NodeConfine;
 use insula_base::error::Error;
 use insula_base::units::Size;
-use insula_boot::Layout;
+use insula_boot::monitor::MonitorLayout;
+use insula_boot::{Layout, LayoutError};
 use insula_driver::{CallError, Driver, Memory, Node};
 use insula_image::{Bootable, LoadError};
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,11 @@ impl Monitor {
         }
         let image = Bootable::monitor()?;
         let needed = setup.monitor_size(&image.loadable);
-        let needed = needed.map_err(cannot_lay_out)?;
+        Self::with_size(driver, image, needed.map_err(cannot_lay_out)?).map(Some)
+    }
+
+    /// A monitor that needs that many bytes.
+    pub(crate) fn with_size(driver: &Driver, image: Bootable, needed: u64) -> Result<Self, Error> {
         // A power of two is taken as one chunk.
         let size = needed.max(abi::GRANULE).next_power_of_two();
         let memory = driver
@@ -78,7 +83,7 @@ impl Monitor {
                 flags: abi::REQUEST_BLOCKS,
             })
             .map_err(|error| no_memory(size, error))?;
-        Ok(Some(Self { image, memory }))
+        Ok(Self { image, memory })
     }
 
     /// The monitor of a node that was started before; `None` if it is not confined.
@@ -99,6 +104,16 @@ impl Monitor {
         setup: &Setup<'_>,
         layout: &Layout,
     ) -> Result<(), ConfineError> {
+        let image = &self.image.loadable;
+        self.attach(node, |chunk| setup.lay_out_monitor(layout, image, chunk))
+    }
+
+    /// The same, laid out by `lay_out`.
+    pub(crate) fn attach(
+        &self,
+        node: &Node,
+        lay_out: impl FnOnce(insula_boot::Chunk) -> Result<MonitorLayout, LayoutError>,
+    ) -> Result<(), ConfineError> {
         let failed = LoadError::Driver;
         let mut mapping = self.memory.map().map_err(failed)?;
         let chunk = mapping.chunks().next();
@@ -108,7 +123,7 @@ impl Monitor {
                 size: chunk.size,
             }
         });
-        let monitor = setup.lay_out_monitor(layout, &self.image.loadable, chunk)?;
+        let monitor = lay_out(chunk)?;
         self.image
             .load(&self.memory, &mut mapping, monitor.image, 0)?;
         for piece in &monitor.pieces {

@@ -53,7 +53,7 @@ impl NodeLog {
             .node
             .memory()
             .map_err(DriverError::from)
-            .and_then(|memory| memory.map())
+            .and_then(|memory| memory.map_for_reading())
             .map_err(|error| {
                 Error::new(format!("the memory of the node '{name}' cannot be read"))
                     .because(error)

@@ -5,7 +5,8 @@ use std::fmt;
 
 use insula_abi as abi;
 use insula_abi::monitor::{
-    EXITS, MONITOR_CORE_SIZE, MONITOR_REGISTERS, Monitor, MonitorCore, MonitorEnd, MonitorExit,
+    EXITS, MONITOR_CORE_SIZE, MONITOR_REGISTERS, MONITOR_STATE, MONITOR_STATE_SIZE, Monitor,
+    MonitorCore, MonitorEnd, MonitorExit,
 };
 use insula_driver::{DriverError, Mapping, OutOfRange};
 use serde::Serialize;
@@ -109,7 +110,7 @@ pub(crate) fn violation(handle: &Handle) -> Option<String> {
 /// A core of a paused node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PausedCore {
-    /// Id of its local APIC.
+    /// Id by which the node's kernel knows its local APIC.
     pub apic_id: u32,
     /// Its registers, as a `struct pt_regs` of Linux.
     pub registers: [u64; MONITOR_REGISTERS],
@@ -124,10 +125,36 @@ pub fn paused_cores(handle: &Handle) -> Result<Vec<PausedCore>, DriverError> {
     let (_, cores) = header_and_cores(&memory, handle.info.monitor)?;
     let paused = cores.iter().filter(|core| core.paused != 0);
     let paused = paused.map(|core| PausedCore {
-        apic_id: core.apic_id,
+        apic_id: core.guest_apic_id as u32,
         registers: core.registers,
     });
     Ok(paused.collect())
+}
+
+/// The states that the cores of a paused node have left, in the order of its cores.
+///
+/// # Errors
+/// When its monitor cannot be read.
+pub fn core_states(handle: &Handle) -> Result<Vec<Vec<u8>>, DriverError> {
+    let memory = handle.node.monitor()?.map()?;
+    let header: Monitor = read(&memory, handle.info.monitor)?;
+    let (_, cores) = header_and_cores(&memory, handle.info.monitor)?;
+    let state_of = |apic_id: u32| {
+        let index = cores.iter().position(|core| core.apic_id == apic_id);
+        // A core without an area is outside of the memory.
+        let area = index.map_or(u64::MAX - MONITOR_STATE, |index| {
+            header.cores + index as u64 * MONITOR_CORE_SIZE
+        });
+        let mut state = vec![0; MONITOR_STATE_SIZE as usize];
+        let at = memory.offset_of(area + MONITOR_STATE, MONITOR_STATE_SIZE)?;
+        memory.read(at, &mut state)?;
+        Ok(state)
+    };
+    handle
+        .cpus
+        .iter()
+        .map(|cpu| state_of(cpu.apic_id))
+        .collect()
 }
 
 fn header_and_cores(
@@ -198,6 +225,7 @@ impl MonitorEnding {
             MonitorEnd::INTERRUPT => "interrupt",
             MonitorEnd::INSTRUCTION => "instruction",
             MonitorEnd::FAILED => "monitor-failed",
+            MonitorEnd::NO_MEMORY => "no-memory",
             _ => "unknown",
         };
         let hex = |number: u64| format!("{number:#x}");

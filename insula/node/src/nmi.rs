@@ -63,7 +63,8 @@ impl BacktraceMask {
     /// # Errors
     /// The kernel lacks needed symbols or types, its mask is outside of the node's memory, or the
     /// module refuses.
-    pub fn interrupt(&self, handle: &Handle, memory: &mut Mapping) -> Result<Interrupted, Source> {
+    pub fn interrupt(&self, handle: &Handle) -> Result<Interrupted, Source> {
+        let memory = &mut handle.node.memory()?.map()?;
         let numbers = || self.processors.iter().map(|processor| processor.number);
         for number in numbers() {
             self.change(memory, number, |word, bit| word | bit)?;
@@ -149,8 +150,8 @@ pub(super) fn save_registers(handle: &Handle, log: &NodeLog, placement: Placemen
 
 /// Sends an NMI to a core of the node.
 fn send(handle: &Handle, processor: &Processor) -> Result<(), CallError> {
-    let mut cpus = handle.cpus.iter();
-    match cpus.position(|cpu| cpu.apic_id == processor.apic_id) {
+    let known = handle.known_apic_ids();
+    match known.iter().position(|&id| id == processor.apic_id) {
         Some(index) => handle.node.interrupt(index as u32, abi::VECTOR_NMI),
         None => Ok(()),
     }

@@ -10,7 +10,7 @@ pub(super) fn press(handle: &Handle) -> Result<bool, Source> {
     let Some(address) = handle.record.as_ref().map(|record| record.power_button) else {
         return Ok(false);
     };
-    let memory = handle.node.memory()?.map()?;
+    let memory = handle.node.memory()?.map_for_reading()?;
     let mut word = [0; 4];
     let read = memory.offset_of(address, word.len() as u64);
     if read.and_then(|at| memory.read(at, &mut word)).is_err() {

@@ -58,6 +58,15 @@ pub struct RestartRecord {
     pub history: History,
 }
 
+/// What a copy of a node has of the original.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyRecord {
+    /// Name of the snapshot.
+    pub snapshot: String,
+    /// Local APIC ids by which its kernel knows its cores, in their order.
+    pub known_cpus: Vec<u32>,
+}
+
 /// What a node was started from and how it was laid out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -83,6 +92,9 @@ pub struct NodeRecord {
     pub cpus: Vec<u32>,
     /// Local APIC ids of cores that may be added.
     pub spare_cpus: Vec<u32>,
+    /// Of a copy: the snapshot that it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyRecord>,
     /// Its initial memory, by offset in its memory object.
     pub memory: Vec<ChunkRecord>,
     /// Physical load address of its kernel.

@@ -59,6 +59,9 @@ pub fn check_restart(driver: &Driver, root: &Root, handle: &Handle) -> Result<()
     let name = name::text(&handle.info.name);
     let record = handle.record.as_ref();
     let record = record.ok_or_else(|| no_record(&name).unchanged())?;
+    if handle.snapshot().is_some() {
+        return Err(is_copy(&name));
+    }
     forbidden::check_base(root).map_err(|error| forbidden_to(&name, error))?;
     open(driver, &name, record).map(drop)
 }
@@ -79,6 +82,9 @@ pub fn restart(
     let name = name::text(&handle.info.name);
     let record = handle.record.as_ref();
     let record = record.ok_or_else(|| no_record(&name).unchanged())?;
+    if handle.snapshot().is_some() {
+        return Err(is_copy(&name));
+    }
     let bootable = open(driver, &name, record)?;
     let restart = RestartRecord {
         history: cause.history(),
@@ -96,6 +102,15 @@ pub fn restart(
     let record = restarting.start(&bootable)?;
     handle.record = NodeRecord::read(&record);
     Ok(())
+}
+
+/// The memory of a copy has gone on: there is nothing to start it from.
+fn is_copy(name: &str) -> Error {
+    Error::new(format!(
+        "the node '{name}' is a copy, which cannot be started again"
+    ))
+    .unchanged()
+    .hint("`insula run --image SNAPSHOT` starts another copy")
 }
 
 fn open(driver: &Driver, name: &str, record: &NodeRecord) -> Result<Bootable, Error> {

@@ -14,12 +14,13 @@ use insula_base::units::{CpuList, Size};
 use insula_boot::{Layout, LayoutError};
 use insula_driver::name::{self, Name};
 use insula_driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
-use insula_image::{Bootable, Files, LoadError, Payload};
+use insula_image::{Bootable, Files, LoadError, Opened, Payload, open_any};
 use nix::errno::Errno;
 use serde::Serialize;
 
 use super::allocate::allocate_memory;
 use super::claims;
+use super::copy;
 use super::forbidden;
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
@@ -32,7 +33,7 @@ use crate::memory::check_available;
 use crate::policy::{History, Policy};
 
 /// Attempts to take cores that another process may take first.
-const CHOICES_MAX: u32 = 8;
+pub(super) const CHOICES_MAX: u32 = 8;
 
 /// Origin of a node's kernel.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl RunRequest {
 }
 
 /// Durations of the steps of a start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timing {
     /// Loading the image into the node's memory; with files, including reading them.
     pub load_ns: u64,
@@ -107,6 +108,9 @@ pub struct Started {
     /// Why it has no supervisor, if it has none.
     #[serde(skip)]
     pub unsupervised: Option<String>,
+    /// Whether it is a copy, which has to be named anew.
+    #[serde(skip)]
+    pub is_copy: bool,
 }
 
 /// What is left of a start that failed after resources were taken.
@@ -123,6 +127,11 @@ pub(super) fn start_once(
     request: &RunRequest,
     began_tsc: u64,
 ) -> Result<(Started, Node), Error> {
+    if let Source::Image(name) = &request.source
+        && let Ok(Opened::Snapshot(snapshot)) = open_any(driver, name)
+    {
+        return copy::start(driver, root, request, &snapshot, began_tsc);
+    }
     let name = pick_name(driver, request)?;
     let bootable = open(driver, &request.source)?;
     preflight(driver, root, request, &bootable)?;
@@ -181,6 +190,7 @@ pub(super) fn start_once(
         half_cpus: CpuList(half_cpus),
         timing,
         unsupervised: None,
+        is_copy: false,
     };
     Ok((started, node))
 }
@@ -199,7 +209,7 @@ fn check_ports(request: &RunRequest) -> Result<(), Error> {
     })
 }
 
-fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, Error> {
+pub(super) fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, Error> {
     let names = driver.node_names().map_err(module_failed)?;
     let taken: Vec<String> = names.iter().map(name::text).collect();
     match &request.name {
@@ -398,7 +408,7 @@ fn too_long(RecordTooLong(size): RecordTooLong) -> Error {
     given_back(Error::new(what)).hint("shorten --append")
 }
 
-fn contended() -> Error {
+pub(super) fn contended() -> Error {
     let what = format!("other processes took the chosen cores {CHOICES_MAX} times in a row");
     given_back(Error::of(Kind::Unavailable, what))
         .hint("try again when fewer nodes are being started")
@@ -408,12 +418,12 @@ fn load_failed(error: LoadError) -> Error {
     given_back(Error::new("loading failed").because(error))
 }
 
-fn module_failed(error: impl Into<Cause>) -> Error {
+pub(super) fn module_failed(error: impl Into<Cause>) -> Error {
     given_back(Error::new("the module failed").because(error))
 }
 
 /// The module has refused a call, perhaps since the base starts no nodes.
-fn call_failed(error: CallError) -> Error {
+pub(super) fn call_failed(error: CallError) -> Error {
     match forbidden::refusal(&error) {
         Some(refusal) => given_back(refusal),
         None => module_failed(DriverError::from(error)),
@@ -465,7 +475,7 @@ impl Clock {
 }
 
 /// Nanoseconds between two values of the time stamp counter; 0 if the later one is missing.
-fn ticks_to_ns(from: u64, to: u64, tsc_khz: u32) -> u64 {
+pub(super) fn ticks_to_ns(from: u64, to: u64, tsc_khz: u32) -> u64 {
     let ticks = u128::from(to.saturating_sub(from));
     let ns = ticks * 1_000_000 / u128::from(tsc_khz.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)

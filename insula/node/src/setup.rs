@@ -160,6 +160,7 @@ impl Setup<'_> {
             append: self.append.to_owned(),
             cpus: self.cpus.to_vec(),
             spare_cpus: self.spare_cpus.to_vec(),
+            copy: None,
             memory: self.chunks.iter().copied().map(ChunkRecord::from).collect(),
             kernel_address: layout.kernel,
             initrd_address: layout.initrd,

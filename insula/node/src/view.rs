@@ -66,6 +66,23 @@ impl Handle {
         self.has(abi::NODE_PAUSED)
     }
 
+    /// The snapshot that it was copied from, if it is a copy.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<&str> {
+        let copy = self.record.as_ref()?.copy.as_ref()?;
+        Some(&copy.snapshot)
+    }
+
+    /// Local APIC ids by which its kernel knows its cores, in their order.
+    #[must_use]
+    pub fn known_apic_ids(&self) -> Vec<u32> {
+        let copy = self.record.as_ref().and_then(|record| record.copy.as_ref());
+        match copy {
+            Some(copy) => copy.known_cpus.clone(),
+            None => self.cpus.iter().map(|cpu| cpu.apic_id).collect(),
+        }
+    }
+
     /// Whether it has crashed.
     #[must_use]
     pub fn is_crashed(&self) -> bool {
@@ -123,6 +140,19 @@ impl Handle {
     pub fn is_being_restarted(&self) -> bool {
         let started = self.is_running() || self.is_stopped();
         !started && self.info.starts > 0
+    }
+
+    /// Bytes of its memory that it does not share.
+    fn own_memory(&self) -> u64 {
+        match self.snapshot() {
+            // One that is removed meanwhile has none.
+            Some(_) => self
+                .node
+                .memory()
+                .and_then(|memory| memory.usage())
+                .map_or(0, |used| used.own),
+            None => self.info.memory_size,
+        }
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -225,6 +255,8 @@ pub struct NodeView {
     pub apic_ids: Vec<u32>,
     /// Size of its memory in bytes.
     pub memory_bytes: u64,
+    /// Bytes of it that are its own; fewer in a copy, which shares what it has not written.
+    pub own_memory_bytes: u64,
     /// Its address on the network of nodes and base, if any.
     pub address: Option<Ipv4Addr>,
     /// The image it was started from.
@@ -268,6 +300,7 @@ impl NodeView {
             cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
             apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
             memory_bytes: info.memory_size,
+            own_memory_bytes: handle.own_memory(),
             address: record
                 .and_then(|record| record.network.as_ref())
                 .map(|network| network.address(info.id)),

@@ -25,7 +25,7 @@ impl InspectedNode {
             Err(_) => return Ok(Interrupted::default()),
         };
         drop(kernel);
-        let interrupted = mask.interrupt(handle, self.memory_mut())?;
+        let interrupted = mask.interrupt(handle)?;
         self.set_registers_known();
         Ok(interrupted)
     }

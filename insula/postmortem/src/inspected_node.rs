@@ -31,11 +31,13 @@ impl InspectedNode {
     pub fn open(handle: &Handle) -> Result<Self, Error> {
         let name = name::text(&handle.info.name);
         let memory = handle.node.memory().map_err(DriverError::from);
-        let memory = memory.and_then(|memory| memory.map()).map_err(|source| {
-            Error::new(format!("the memory of the node '{name}' cannot be read"))
-                .because(source)
-                .unchanged()
-        })?;
+        let memory = memory
+            .and_then(|memory| memory.map_for_reading())
+            .map_err(|source| {
+                Error::new(format!("the memory of the node '{name}' cannot be read"))
+                    .because(source)
+                    .unchanged()
+            })?;
         let kernel = log_layout(handle)
             .map_err(|error| first_line(&error.to_string()))
             .and_then(|layout| {
@@ -68,11 +70,6 @@ impl InspectedNode {
     #[must_use]
     pub fn memory(&self) -> &Mapping {
         &self.memory
-    }
-
-    /// Its memory, writable.
-    pub(super) fn memory_mut(&mut self) -> &mut Mapping {
-        &mut self.memory
     }
 
     /// Whether it was running when it was opened, so that its memory changes. A paused one is not.

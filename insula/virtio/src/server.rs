@@ -60,7 +60,7 @@ pub fn has_driver(node: &Node, channels: u64) -> bool {
         + area_size(CHANNEL_VIRTIO, SLOTS)
         + (offset_of!(Endpoints, node) + offset_of!(abi::EndpointState, doorbell)) as u64;
     let read = || {
-        let memory = node.memory().ok()?.map().ok()?;
+        let memory = node.memory().ok()?.map_for_reading().ok()?;
         let mut word = [0; 8];
         memory
             .read(memory.offset_of(doorbell, 8).ok()?, &mut word)

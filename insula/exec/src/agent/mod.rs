@@ -9,9 +9,11 @@ mod copy;
 mod detach;
 mod exec;
 mod place;
+mod rename;
 mod terminal;
 
 pub use copy::copy;
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
 pub use exec::{AgentExec, exec};
 pub use place::{Place, PlaceError};
+pub use rename::{check_agent, rename};

@@ -292,7 +292,7 @@ pub fn of(handle: &Handle) -> Result<NodeStats, Error> {
 fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Error> {
     let name = || handle.view().name;
     let memory = handle.node.memory().map_err(DriverError::from);
-    let mapping = match memory.and_then(|memory| memory.map()) {
+    let mapping = match memory.and_then(|memory| memory.map_for_reading()) {
         // It was removed meanwhile.
         Err(error) if error.errno() == Some(Errno::ENODEV) => return Ok(None),
         mapping => mapping.map_err(|error| {

@@ -70,6 +70,15 @@ impl StepError {
     }
 }
 
+/// A copy has the cores and the memory that its node had.
+pub(super) fn is_copy(name: &Name) -> Error {
+    Error::new(format!(
+        "the node '{name}' is a copy, which cannot be updated"
+    ))
+    .unchanged()
+    .hint("update a node before its snapshot is taken")
+}
+
 pub(super) fn not_running(name: &Name) -> Error {
     Error::of(
         Kind::NotRunning,

@@ -58,6 +58,9 @@ pub fn update(
     if handle.is_paused() {
         return Err(is_paused(name));
     }
+    if handle.snapshot().is_some() {
+        return Err(error::is_copy(name));
+    }
     let chunks = handle.node.memory().and_then(|memory| memory.chunks());
     let chunks = chunks.map_err(module_failed)?;
     let current = Current::of(name, &handle, &chunks)?;
