@@ -56,6 +56,7 @@ pub const ALL: &[&Scenario] = &[
     &node::x2apic::SCENARIO,
     &isolation::confined::SCENARIO,
     &isolation::confined_vmx::SCENARIO,
+    &isolation::clones::SCENARIO,
     &isolation::confined_update::SCENARIO,
     &isolation::confined_devices::SCENARIO,
     &isolation::confined_grants::SCENARIO,

@@ -2,6 +2,7 @@
 
 pub(super) mod attacked;
 mod attacker;
+pub(super) mod clones;
 pub(super) mod confined;
 pub(super) mod confined_devices;
 pub(super) mod confined_grants;

@@ -1,0 +1,312 @@
+//! A confined node that has booted is copied: the original goes on, and so does each copy, with a name,
+//! an address and random numbers of its own. What one of them writes, no other sees.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::CONFINED;
+use crate::base::support::insula_command::{
+    assert_equal, insula, insula_json, text, try_insula, with_cleanup,
+};
+use crate::base::support::nodes::in_node::{build_image, script};
+use crate::base::support::resources::{Resources, assert_unchanged};
+use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
+use crate::base::{Context, Finding, Module, Scenario, Shape};
+use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
+
+pub(crate) const SCENARIO: Scenario = Scenario {
+    name: "clones",
+    proves: "copies of a node that has booted go on, each by itself, and the original goes on",
+    machine: Shape {
+        emulator: Emulator::Backports,
+        cpus: 6,
+        ..Shape::USUAL
+    },
+    module: Module::Loaded,
+    bases: &[Flavour::V6_12],
+    limit: Duration::from_secs(1200),
+    soak_limit: None,
+    play,
+};
+
+/// The node that is copied.
+const ORIGINAL: &str = "original";
+
+/// A node with copies.
+struct Play {
+    version: &'static str,
+    /// Number of its cores.
+    cpus: &'static str,
+    /// Further options.
+    options: &'static [&'static str],
+    copies: &'static [&'static str],
+}
+
+const MANY: Play = Play {
+    version: "6.12",
+    cpus: "1",
+    options: &["--network"],
+    copies: &["one", "two", "three", "four"],
+};
+const WIDE: Play = Play {
+    version: "6.1",
+    cpus: "2",
+    options: &["--network", "--rootfs", ROOT],
+    copies: &["wide"],
+};
+/// Root of a node, in memory.
+const ROOT: &str = "/tmp/cloned.erofs";
+/// A disk, which is only read.
+const DISK: &str = "/bin/busybox,ro";
+/// Most bytes of its own that a copy has once its agent has answered.
+const OWN_MAX: u64 = 8 << 20;
+const SNAPSHOT: &str = "ready";
+/// Content of the image: a busybox, and links to it.
+const CONTENT: &str = "/tmp/cloned";
+const PROGRAMS: [&str; 10] = [
+    "cat",
+    "date",
+    "dd",
+    "hostname",
+    "ip",
+    "ls",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "uname",
+];
+
+fn play(context: &Context) -> Result<(), Finding> {
+    load_sockets()?;
+    make_content()?;
+    let before = Resources::now()?;
+    let played = with_cleanup(|| {
+        for play in [MANY, WIDE] {
+            copies_go_on(context, &play).map_err(|finding| finding.when(play.version))?;
+            assert_unchanged(&before)?;
+        }
+        Ok(())
+    });
+    fs::remove_dir_all(CONTENT)?;
+    fs::remove_file(ROOT)?;
+    played?;
+    unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
+}
+
+fn make_content() -> Result<(), Finding> {
+    let bin = Path::new(CONTENT).join("bin");
+    fs::create_dir_all(&bin)?;
+    for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
+        fs::create_dir_all(Path::new(CONTENT).join(folder))?;
+    }
+    fs::copy("/bin/busybox", bin.join("busybox"))?;
+    for name in PROGRAMS {
+        symlink("busybox", bin.join(name))?;
+    }
+    let made = Command::new("mkfs.erofs")
+        .args(["-Enoinline_data", ROOT, CONTENT])
+        .output()?;
+    Finding::unless(made.status.success(), || format!("mkfs.erofs: {made:?}"))
+}
+
+fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
+    let &Play {
+        version,
+        cpus,
+        options,
+        copies,
+    } = play;
+    build_image(context, "cloned", version, &["--content", CONTENT])?;
+    let size = ["--name", ORIGINAL, "--memory", "192M", "--cpus", cpus];
+    insula(&[&["run", "--image", "cloned"], &CONFINED[..], &size, options].concat())?;
+    let written = prepare()?;
+    refusals()?;
+    insula(&["snapshot", ORIGINAL, SNAPSHOT])?;
+    saved_and_loaded()?;
+    try_insula(&["snapshot", ORIGINAL, SNAPSHOT])?.refused(1, &["already is an image"])?;
+    shown(cpus)?;
+    for name in copies {
+        insula(&["run", "--image", SNAPSHOT, "--name", name])?;
+    }
+    insula(&["image", "rm", SNAPSHOT])?;
+    starts_small(copies)?;
+    have_identities(copies)?;
+    each_by_itself(copies, &written)?;
+    works_as_others(copies[0], cpus)?;
+    insula(&["rm", "--force", copies[0]])?;
+    for name in copies[1..].iter().chain(&[ORIGINAL]) {
+        insula(&["stop", "--time", "60", name])?;
+        let reason = insula_json(&["inspect", name])?[0]["reason"].clone();
+        assert_equal("reason", &reason.as_str(), &Some("power-off"))?;
+        insula(&["rm", name])?;
+    }
+    insula(&["image", "rm", "cloned"]).map(drop)
+}
+
+/// Writes a file in the original, and returns its checksum; it counts in the background from then on.
+fn prepare() -> Result<String, Finding> {
+    let script_text = "dd if=/dev/urandom of=/data bs=65536 count=128 2>/dev/null; \
+                       (while :; do echo >> /count; sleep 0.05; done) </dev/null >/dev/null 2>&1 & \
+                       sha256sum < /data";
+    let (status, sum) = script(ORIGINAL, script_text)?;
+    assert_equal("status", &status, &0)?;
+    Ok(sum)
+}
+
+/// What cannot be copied, and what a copy cannot have.
+fn refusals() -> Result<(), Finding> {
+    try_insula(&["snapshot", "nobody", SNAPSHOT])?.refused(1, &["there is no node 'nobody'"])?;
+    try_insula(&["snapshot", ORIGINAL, "cloned"])?.refused(1, &["already is an image"])?;
+    let size = ["--name", "other", "--memory", "128M"];
+    for (options, why) in [
+        (&["--isolation", "vmm", "--disk", DISK][..], "it has disks"),
+        (&[], "only nodes with --isolation vmm"),
+    ] {
+        insula(&[&["run", "--image", "cloned"], &size[..], options].concat())?;
+        try_insula(&["snapshot", "other", SNAPSHOT])?.refused(1, &["'other'", why])?;
+        insula(&["rm", "--force", "other"])?;
+    }
+    Ok(())
+}
+
+/// A snapshot that was saved in a file and loaded again is as good as before; a damaged file is refused.
+fn saved_and_loaded() -> Result<(), Finding> {
+    let (file, damaged) = ("/tmp/ready.image", "/tmp/damaged.image");
+    insula(&["image", "save", SNAPSHOT, "--output", file])?;
+    insula(&["image", "rm", SNAPSHOT])?;
+    let mut bytes = fs::read(file)?;
+    println!("snapshot of 192M in a file: {} KiB", bytes.len() >> 10);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(damaged, bytes)?;
+    let before = Resources::now()?;
+    try_insula(&["image", "load", "--input", damaged])?.refused(1, &["checksum"])?;
+    assert_unchanged(&before)?;
+    insula(&["image", "load", "--input", file])?;
+    fs::remove_file(damaged)?;
+    Ok(fs::remove_file(file)?)
+}
+
+/// The snapshot is listed with its kind.
+fn shown(cpus: &str) -> Result<(), Finding> {
+    let image = &insula_json(&["image", "inspect", SNAPSHOT])?[0];
+    assert_equal("kind", &image["kind"].as_str(), &Some("snapshot"))?;
+    assert_equal("its node", &image["node"].as_str(), &Some(ORIGINAL))?;
+    let cores = format!("has {cpus} cores");
+    for (options, why) in [
+        (["--cpus", "3"], cores.as_str()),
+        (["--memory", "64M"], "has its node's memory"),
+    ] {
+        let run = ["run", "--image", SNAPSHOT, "--name", "other"];
+        try_insula(&[&run[..], &options].concat())?.refused(1, &[why, "nothing was touched"])?;
+    }
+    Ok(())
+}
+
+/// Most of a copy's memory is shared.
+fn starts_small(copies: &[&str]) -> Result<(), Finding> {
+    for name in copies {
+        let view = &insula_json(&["inspect", name])?[0];
+        let own = view["own_memory_bytes"].as_u64().unwrap_or(u64::MAX);
+        println!("memory of its own, {name}: {} KiB", own >> 10);
+        Finding::unless(own > 0 && own <= OWN_MAX, || {
+            format!("{name} has {own} bytes of its own at its start")
+        })?;
+    }
+    Ok(())
+}
+
+/// Names, addresses, ids and random numbers all differ; clocks are right.
+fn have_identities(copies: &[&str]) -> Result<(), Finding> {
+    let facts = "hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/uuid; \
+                 cat /sys/class/net/eth0/address; date +%s";
+    let mut seen = BTreeSet::new();
+    for name in copies {
+        let (status, answer) = script(name, facts)?;
+        assert_equal("status", &status, &0)?;
+        let lines: Vec<_> = answer.lines().map(str::to_owned).collect();
+        let [host, machine, random, card, time] = &lines[..] else {
+            return Err(Finding::new(format!("{name} answers: {answer}")));
+        };
+        assert_equal("host name", &host.as_str(), name)?;
+        assert_equal("length of the machine id", &machine.len(), &32)?;
+        for fact in [machine, random, card] {
+            Finding::unless(seen.insert(fact.clone()), || {
+                format!("{name} has {fact}, as another copy does")
+            })?;
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+        let apart = now.as_secs().abs_diff(time.parse()?);
+        Finding::unless(apart <= 5, || {
+            format!("the clock of {name} is {apart} s off")
+        })?;
+        let address = text(&insula_json(&["inspect", name])?[0]["address"]);
+        let answered = Command::new("busybox")
+            .args(["ping", "-c", "1", "-W", "20", &address])
+            .output()?;
+        Finding::unless(answered.status.success(), || {
+            format!("{name} does not answer at {address}: {answered:?}")
+        })?;
+    }
+    Ok(())
+}
+
+/// Each has the file as it was, and may write it: nobody else sees that. What ran in the original runs
+/// in all of them.
+fn each_by_itself(copies: &[&str], written: &str) -> Result<(), Finding> {
+    let nodes = || copies.iter().copied().chain([ORIGINAL]);
+    let counts =
+        |name| -> Result<usize, Finding> { Ok(script(name, "cat /count")?.1.lines().count()) };
+    for name in nodes() {
+        let (_, sum) = script(name, "sha256sum < /data")?;
+        assert_equal("checksum", &sum.as_str(), &written)?;
+    }
+    let before: Vec<_> = nodes().map(counts).collect::<Result<_, _>>()?;
+    let mut sums = BTreeSet::new();
+    for name in nodes() {
+        let rewrite = format!(
+            "for i in $(busybox seq 128); do echo {name} $i; done > /pattern; \
+             busybox sed -i s/$/{name}/ /pattern; busybox yes {name} | dd of=/data bs=65536 \
+             count=128 iflag=fullblock 2>/dev/null; sha256sum < /data"
+        );
+        sums.insert(script(name, &rewrite)?.1);
+    }
+    assert_equal("contents that differ", &sums.len(), &(copies.len() + 1))?;
+    for name in nodes() {
+        let (_, sum) = script(name, "sha256sum < /data")?;
+        Finding::unless(sums.remove(&sum), || {
+            format!("{name} has what another wrote")
+        })?;
+    }
+    for (name, before) in nodes().zip(before) {
+        let now = counts(name)?;
+        Finding::unless(now > before, || {
+            format!("{name} counts no further than {before}")
+        })?;
+    }
+    Ok(())
+}
+
+/// A copy can be inspected, paused and dumped as others can; it cannot be started again, nor resized.
+fn works_as_others(name: &str, cpus: &str) -> Result<(), Finding> {
+    let (_, online) = script(name, "cat /sys/devices/system/cpu/online")?;
+    let expected = if cpus == "1" { "0" } else { "0-1" };
+    assert_equal("its cores", &online.trim(), &expected)?;
+    let lines = insula(&["backtrace", name])?;
+    Finding::unless(lines.contains("NMI backtrace for cpu 0"), || {
+        format!("a core answers no NMI: {lines}")
+    })?;
+    try_insula(&["restart", name])?.refused(1, &["is a copy"])?;
+    try_insula(&["update", name, "--memory", "+128M"])?.refused(1, &["copy"])?;
+    insula(&["pause", name])?;
+    insula(&["dump", "--output", "/tmp/copy.vmcore", name])?;
+    fs::remove_file("/tmp/copy.vmcore")?;
+    insula(&["resume", name])?;
+    let (_, answer) = script(name, "uname")?;
+    assert_equal("system", &answer.trim(), &"Linux")
+}
