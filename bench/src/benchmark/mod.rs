@@ -6,6 +6,7 @@
 mod boot_options;
 mod call_path;
 mod channel_bulk;
+mod clone;
 mod cycle;
 mod delegated_read;
 mod device;
@@ -50,6 +51,7 @@ pub const ALL: &[&Benchmark] = &[
     &device::BENCHMARK,
     &ipi::BENCHMARK,
     &isolation::BENCHMARK,
+    &clone::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,
@@ -204,6 +206,8 @@ pub enum Unit {
     MegabytesPerSecond,
     /// A ratio of two times.
     Share,
+    /// KiB.
+    Kibibytes,
     /// A number of events.
     Count,
 }
@@ -217,6 +221,7 @@ impl Unit {
             Self::Microseconds => "µs",
             Self::Seconds => "s",
             Self::MegabytesPerSecond => "MB/s",
+            Self::Kibibytes => "KiB",
             Self::Share | Self::Count => "1",
         }
     }

@@ -1,0 +1,165 @@
+//! Copies of a confined node that has booted, compared with its boot.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testbed::base::{Finding, Shape};
+use testbed::host::machine::Emulator;
+use testbed::host::root::Root;
+
+use super::{Benchmark, Row, Unit};
+use crate::inside::Inside;
+
+const KERNEL: &str = "6.12";
+const IMAGE: &str = "booted";
+const SNAPSHOT: &str = "ready";
+const ORIGINAL: &str = "original";
+/// Numbers of copies whose memory is measured.
+const COUNTS: [usize; 3] = [1, 4, 8];
+const SIZE: [&str; 4] = ["--memory", "256M", "--isolation", "vmm"];
+/// Longest time to the answer to a packet.
+const PACKET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Memory that a copy has of its own once its agent has answered.
+const fn own(id: &'static str, what: &'static str) -> Row {
+    Row::time(id, what, "insula inspect").unit(Unit::Kibibytes)
+}
+
+pub(super) const BENCHMARK: Benchmark = Benchmark {
+    name: "clone",
+    title: "A copy of a node that has booted, beside its boot",
+    how: "A confined node of one core and 256 MiB, with an agent and a network card. *Answer* is from Enter to \
+          the answer of its agent: of the copy, which takes a name and random numbers of its own then, and \
+          of the node that boots. *Packet* is from Enter to the first answer to a packet. *Snapshot* is \
+          `insula snapshot`, for the most part the copying of the node's memory, while the node stands still. \
+          Memory is what a copy does not share with the snapshot once its agent has answered: most of it are \
+          the buffers of its new virtio devices, and pages of the kernel that it has written since. That of \
+          its monitor, 2 MiB for each confined node, is not in it. A fault that makes a page its own is an exit \
+          and an interrupt to the base, which cost more in emulation than on hardware.",
+    machine: Shape {
+        emulator: Emulator::Backports,
+        cpus: 10,
+        ..Shape::USUAL
+    },
+    root: Root::Bench,
+    rounds: 2,
+    inside,
+    outside: None,
+    counted: None,
+    rows: &[
+        Row::time(
+            "clone.answer.copy",
+            "a copy's agent answers",
+            "insula run --image SNAPSHOT",
+        )
+        .beside("clone.answer.boot")
+        .drawn(),
+        Row::time(
+            "clone.answer.boot",
+            "a booting node's agent answers",
+            "insula run --image …; insula exec … -- true",
+        )
+        .drawn(),
+        Row::time(
+            "clone.packet.copy",
+            "a copy's first packet",
+            "insula run --image SNAPSHOT; ping …",
+        )
+        .beside("clone.packet.boot"),
+        Row::time(
+            "clone.packet.boot",
+            "a booting node's first packet",
+            "insula run --image …; ping …",
+        ),
+        Row::time(
+            "clone.snapshot",
+            "taking a snapshot",
+            "insula snapshot NODE SNAPSHOT",
+        ),
+        own("clone.own.1", "memory of its own: the only copy"),
+        own("clone.own.4", "memory of its own: each of 4 copies"),
+        own("clone.own.8", "memory of its own: each of 8 copies"),
+    ],
+};
+
+fn inside(inside: &Inside) -> Result<(), Finding> {
+    inside.build_image(IMAGE, KERNEL)?;
+    for _ in 0..inside.count {
+        let boot = [&["--image", IMAGE, "--network"], &SIZE[..]].concat();
+        started(inside, ORIGINAL, &boot, "boot")?;
+        let enter = Instant::now();
+        inside.command.run(&["snapshot", ORIGINAL, SNAPSHOT])?;
+        inside.record("clone.snapshot", enter.elapsed())?;
+        inside.command.run(&["rm", "--force", ORIGINAL])?;
+        copies(inside)?;
+        inside.command.run(&["image", "rm", SNAPSHOT])?;
+    }
+    Ok(())
+}
+
+/// Starts a node, and records the times to its agent's answer and to its first packet.
+fn started(inside: &Inside, name: &str, words: &[&str], how: &str) -> Result<(), Finding> {
+    let enter = Instant::now();
+    let run = [&["run", "--name", name], words].concat();
+    inside.command.run(&run)?;
+    if how == "boot" {
+        let answers = ["exec", name, "--", "/bin/busybox", "true"];
+        inside.command.run(&answers)?;
+    }
+    inside.record(&format!("clone.answer.{how}"), enter.elapsed())?;
+    wait_for_packet(
+        inspect(inside, name)?["address"]
+            .as_str()
+            .unwrap_or_default(),
+    )?;
+    inside.record(&format!("clone.packet.{how}"), enter.elapsed())
+}
+
+fn wait_for_packet(address: &str) -> Result<(), Finding> {
+    let began = Instant::now();
+    loop {
+        let ping = ["ping", "-c", "1", "-W", "1", address];
+        if Command::new("busybox")
+            .args(ping)
+            .output()?
+            .status
+            .success()
+        {
+            return Ok(());
+        }
+        Finding::unless(began.elapsed() < PACKET_TIMEOUT, || {
+            format!("{address} answers no packet")
+        })?;
+    }
+}
+
+/// Starts copies one after the other, and records how much memory each has of its own.
+fn copies(inside: &Inside) -> Result<(), Finding> {
+    let most = COUNTS.into_iter().max().unwrap_or_default();
+    let names: Vec<_> = (1..=most).map(|number| format!("copy-{number}")).collect();
+    let mut own_kib = 0.0;
+    for (name, count) in names.iter().zip(1..) {
+        match count {
+            1 => started(inside, name, &["--image", SNAPSHOT], "copy")?,
+            _ => drop(
+                inside
+                    .command
+                    .run(&["run", "--image", SNAPSHOT, "--name", name])?,
+            ),
+        }
+        let bytes = inspect(inside, name)?["own_memory_bytes"].as_f64();
+        own_kib += bytes.unwrap_or_default() / 1024.0;
+        if COUNTS.contains(&count) {
+            inside.record(&format!("clone.own.{count}"), own_kib / count as f64)?;
+        }
+    }
+    let names = names.iter().map(String::as_str);
+    let remove: Vec<_> = ["rm", "--force"].into_iter().chain(names).collect();
+    inside.command.run(&remove).map(drop)
+}
+
+fn inspect(inside: &Inside, name: &str) -> Result<Value, Finding> {
+    let text = inside.command.run(&["inspect", name])?;
+    Ok(serde_json::from_str::<Value>(&text)?[0].clone())
+}
