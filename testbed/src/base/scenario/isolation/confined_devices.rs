@@ -30,9 +30,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const NAME: &str = "confined";
-/// What a core of the base logs if it gets an interrupt with a vector that it does not use (`common_interrupt` of
-/// arch/x86/kernel/irq.c).
-const STRAY_INTERRUPT: &str = "No irq handler for";
+/// What core 0 of the base logs if it gets the interrupt of that message, whose vector nobody uses
+/// (`common_interrupt` of arch/x86/kernel/irq.c).
+const STRAY_INTERRUPT: &str = "No irq handler for 0.232";
 /// The address to which a message to core 0, which is the base's, goes.
 const MESSAGE_TO_BASE: u32 = 0xfee0_0000;
 
@@ -119,30 +119,23 @@ fn registers_of_others_are_not_reached(context: &Context) -> Result<(), Finding>
     spare::assert_base_has_both()
 }
 
-/// The disk's controller is told to write to the base's memory, to interrupt a core of the base by a write,
-/// and to do so by its messages.
+/// The disk's controller is told to write to the base's memory, and to send its messages to a core of the base.
 fn nothing_else_is_reached(context: &Context) -> Result<(), Finding> {
     let neighbour = Neighbour::start(context)?;
     let canary = neighbour.canary.address;
-    for address in [canary, u64::from(MESSAGE_TO_BASE)] {
-        let task = format!("stray stray={address:#x} message={MESSAGE_TO_BASE:#x}");
-        let node = start(context, "6.12", &["--device", DISK], &task)?;
-        let line = node.wait_for_line("stray inside=")?;
-        // The same command on the node's own memory works: so its failure proves something.
-        Finding::unless(
-            line.contains("inside=0 wrote=0x") && !line.contains("wrote=0x00000000"),
-            || format!("nothing arrived in the node: {line}"),
-        )?;
-        if address == canary {
-            devices_iommu::wait_for_fault(canary)?;
-        }
-        neighbour.assert_unharmed()?;
-        node.remove()?;
-        spare::assert_base_has_both()?;
-    }
+    let task = format!("stray stray={canary:#x} message={MESSAGE_TO_BASE:#x}");
+    let node = start(context, "6.12", &["--device", DISK], &task)?;
+    let line = node.wait_for_line("stray inside=")?;
+    // The same command on the node's own memory works: so its failure proves something.
+    let arrived = line.contains("inside=0 wrote=0x") && !line.contains("wrote=0x00000000");
+    Finding::unless(arrived, || format!("nothing arrived in the node: {line}"))?;
+    devices_iommu::wait_for_fault(canary)?;
+    neighbour.assert_unharmed()?;
     let log = spare::shell("dmesg")?;
     Finding::unless(!log.contains(STRAY_INTERRUPT), || {
         "a core of the base was interrupted".into()
     })?;
+    node.remove()?;
+    spare::assert_base_has_both()?;
     neighbour.remove()
 }
