@@ -164,8 +164,8 @@ static void __iomem *hostile_map_lost(unsigned long deadline)
 }
 
 /*
- * Write without interrupts, so that the core does not leave for a monitor by itself, which would make
- * an emulated one forget its translations.
+ * Write without interrupts, so that the core does not leave for a monitor by itself, which would
+ * make an emulated one forget its translations.
  */
 static void hostile_write_burst(void __iomem *at)
 {
