@@ -35,7 +35,7 @@ pub fn snapshot(driver: &Driver, node: &Name, name: &Name) -> Result<(), Error> 
     let record = handle.record.as_ref();
     let record = record.ok_or_else(|| no_record(node.as_str()).unchanged())?;
     check(driver, &handle, node, record)?;
-    let chunks = chunks(&handle, record).map_err(|error| failed(node, error))?;
+    let chunks = chunks(&handle).map_err(|error| failed(node, error))?;
     let states = chunks.iter().map(|&(_, chunk)| chunk.size).sum::<u64>();
     let size = states + handle.cpus.len() as u64 * MONITOR_STATE_SIZE;
     add_snapshot(driver, name, size, |to| {
@@ -78,7 +78,7 @@ fn check(driver: &Driver, handle: &Handle, name: &Name, record: &NodeRecord) -> 
 
 /// Its memory, each chunk with its offset in the node's object, in the order of the snapshot: the piece
 /// below 1 MiB, which is no multiple of a granule, last.
-fn chunks(handle: &Handle, _record: &NodeRecord) -> Result<Vec<(u64, abi::Chunk)>, DriverError> {
+fn chunks(handle: &Handle) -> Result<Vec<(u64, abi::Chunk)>, DriverError> {
     let chunks = handle.node.memory()?.chunks()?;
     let offsets = chunks.iter().scan(0, |end, chunk| {
         let start = *end;
