@@ -91,8 +91,12 @@ impl Interfaces {
         for name in names() {
             match self.configure_one(&name) {
                 Ok(address) => found |= address.is_some(),
-                // It may have been removed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // It was removed, or is being removed.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+                    ) => {}
                 Err(error) => log(&format!("{name} cannot be configured: {error}")),
             }
         }
