@@ -16,7 +16,7 @@ use insula_abi::lwk::{Delegation, DelegationPlace};
 use insula_abi::monitor::{
     MONITOR_CORE_SIZE, MONITOR_MAGIC, MONITOR_REVISION, Monitor, MonitorCore,
 };
-use insula_abi::{Chunks, GRANULE, Hello, Request, ioctl};
+use insula_abi::{Chunk, Chunks, GRANULE, Hello, Request, ioctl};
 use insula_driver::{Driver, Node};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -140,6 +140,9 @@ impl Targets {
     /// Supplies memory, or a node: one that is not yet started, or one that runs.
     fn supply(&self, rng: &mut Rng, arena: &Arena) -> Result<(), Finding> {
         let _alone = self.calling.write();
+        if rng.u8(..4) == 0 {
+            return self.show(rng);
+        }
         let memory = IdleMemory::allocate(&self.driver, &SUPPLY)?;
         let kind = rng.u8(..8);
         if kind < 3 {
@@ -173,6 +176,24 @@ impl Targets {
         Ok(())
     }
 
+    /// Supplies an image's memory, and an object that shows it at an address at which it is not.
+    fn show(&self, rng: &mut Rng) -> Result<(), Finding> {
+        let image = self.driver.create_memory()?;
+        image.grow(&SHARED)?;
+        self.driver.add_image(&name(rng), b"{}", &image)?;
+        let elsewhere = Chunk {
+            start: GRANULE * rng.u64(1..1 << 20),
+            size: GRANULE,
+        };
+        let shown = self.driver.show_memory(&image, &[elsewhere])?;
+        for memory in [image, shown] {
+            let memory = memory.as_fd().try_clone_to_owned()?;
+            self.memories.store(rng, memory);
+        }
+        self.count(ioctl::MEMORY_SHOW);
+        Ok(())
+    }
+
     /// Has a node that is not yet started share memory, and publishes the memory: nodes do not stay
     /// in that state for long, and most memory is empty or private.
     fn share(&self, rng: &mut Rng, arena: &Arena, node: &Node) -> Result<(), Finding> {
@@ -198,6 +219,7 @@ impl Targets {
             cores_count: cpus.len() as u32,
             cores: start + MONITOR_CORE_SIZE,
             nested_page_table: start + MONITOR_TABLES,
+            functions: start + MONITOR_TABLES,
             ..Monitor::new_zeroed()
         };
         let mut mapping = memory.map()?;
@@ -293,6 +315,11 @@ impl Targets {
         if let Answer::Descriptor(new) = answer {
             self.store(rng, request, new);
         }
+        self.count(request);
+    }
+
+    /// Counts a call that was accepted.
+    fn count(&self, request: u32) {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         *accepted.entry(request).or_default() += 1;
     }
