@@ -298,7 +298,7 @@ fn works_as_others(name: &str, cpus: &str) -> Result<(), Finding> {
     let expected = if cpus == "1" { "0" } else { "0-1" };
     assert_equal("its cores", &online.trim(), &expected)?;
     // Its first one writes many pages, each of which takes the base's help: a loaded computer may not
-    // emulate that within the command's patience.
+    // emulate that within the command's timeout.
     wait_for("a core to answer an NMI", || {
         let lines = insula(&["backtrace", name])?;
         Ok(lines.contains("NMI backtrace for cpu 0").then_some(()))
