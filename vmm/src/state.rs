@@ -18,6 +18,7 @@ use insula_abi::monitor::{MONITOR_STATE_MAGIC, MONITOR_STATE_SIZE, MonitorState}
 use insula_bare::{apic, cpu};
 
 use crate::area::Area;
+use crate::policy::msr::{self, LocalVector, LocalVectors};
 
 /// Offsets of the parts.
 const REGISTERS: usize = size_of::<MonitorState>();
@@ -164,8 +165,12 @@ impl Registers {
                     cpu::write_msr(register, value);
                 }
             }
+            let has = LocalVectors {
+                last: apic::last_local_vector(),
+                has_deadline: apic::has_deadline(),
+            };
             for (register, value) in APIC.into_iter().zip(self.apic) {
-                if has_apic(register) {
+                if let Some(value) = allowed(register, value, has) {
                     cpu::write_msr(register, value);
                 }
             }
@@ -217,6 +222,20 @@ fn has_apic(register: u32) -> bool {
         _ => 0,
     };
     apic::last_local_vector() >= least
+}
+
+/// What may be written to a register of [`APIC`]: in an entry of the local vector table no more than a
+/// guest may, as a state may come from a file. `None`: nothing, the entry stays masked.
+const fn allowed(register: u32, value: u64, has: LocalVectors) -> Option<u64> {
+    const ENTRIES: core::ops::RangeInclusive<u32> = 0x832..=0x837;
+    const MACHINE_CHECK: u32 = 0x82f;
+    let is_entry =
+        register >= *ENTRIES.start() && register <= *ENTRIES.end() || register == MACHINE_CHECK;
+    match msr::local_vector(register, value, has) {
+        _ if !is_entry => Some(value),
+        LocalVector::Write(value) => Some(value),
+        LocalVector::Fault | LocalVector::Violation => None,
+    }
 }
 
 /// Reads an MSR; 0 if there is none.
@@ -338,6 +357,24 @@ mod tests {
         registers.pending[1] = 1 << 31;
         let vectors: Vec<_> = registers.pending_vectors().collect();
         assert_eq!(vectors, [63, 0xec]);
+    }
+
+    #[test]
+    fn a_state_sets_no_more_of_the_apic_than_a_guest_may() {
+        let has = LocalVectors {
+            last: 6,
+            has_deadline: false,
+        };
+        let (priority, timer, counters) = (0x808, 0x832, 0x834);
+        assert_eq!(allowed(priority, 0x20, has), Some(0x20));
+        assert_eq!(allowed(timer, 0x2_10ec, has), Some(0x2_00ec));
+        assert_eq!(allowed(counters, 0x400, has), Some(0x400), "NMI");
+        assert_eq!(allowed(counters, 0x200, has), None, "SMI");
+        assert_eq!(allowed(0x82f, 0x500, has), None, "INIT");
+        assert_eq!(
+            allowed(counters, 0x400, LocalVectors { last: 3, ..has }),
+            None
+        );
     }
 
     #[test]

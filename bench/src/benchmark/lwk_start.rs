@@ -1,6 +1,6 @@
 //! Time from Enter to the end of a program on a node of its own.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use testbed::base::{Finding, Shape};
 use testbed::host::machine::Emulator;
@@ -9,8 +9,8 @@ use testbed::host::root::Root;
 use super::{Benchmark, Row, Unit};
 use crate::inside::{Inside, wait_until_ready};
 
-const NODE: &str = "node";
-const LINUX: &str = "linux";
+pub(super) const NODE: &str = "node";
+pub(super) const LINUX: &str = "linux";
 const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
 const PROGRAM: &str = "/bin/true";
 
@@ -75,18 +75,23 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     Ok(())
 }
 
-fn reserve(inside: &Inside) -> Result<(), Finding> {
+/// Reserves what a node takes, cleared.
+pub(super) fn reserve(inside: &Inside) -> Result<(), Finding> {
     let words = [&["machine", "reserve"], &SIZE[..]].concat();
     inside.command.run(&words).map(drop)
 }
 
-/// Runs the program and returns the time, in milliseconds.
-fn run(inside: &Inside, id: &str) -> Result<f64, Finding> {
+/// Runs the program on a node of its own, which is removed before the command ends.
+pub(super) fn run_program(inside: &Inside) -> Result<(), Finding> {
     let image = ["run", "--image", "lwk", "--name", NODE];
     let words = [&image[..], &SIZE, &["--", PROGRAM]].concat();
+    inside.command.run(&words).map(drop)
+}
+
+/// Runs it and returns the time, in milliseconds.
+fn run(inside: &Inside, id: &str) -> Result<f64, Finding> {
     let enter = Instant::now();
-    inside.command.run(&words)?;
-    // The node is removed before the command ends.
+    run_program(inside)?;
     let took = enter.elapsed();
     inside.record(id, took)?;
     Ok(took.as_secs_f64() * 1e3)
@@ -107,11 +112,15 @@ fn split(inside: &Inside) -> Result<(), Finding> {
     inside.command.run(&["rm", "--force", NODE]).map(drop)
 }
 
+/// Starts a Linux node and returns the time until its init is ready.
+pub(super) fn start_linux(inside: &Inside) -> Result<Duration, Finding> {
+    let words = [&["--image", LINUX], &SIZE[..]].concat();
+    let start = inside.command.start(NODE, &words)?;
+    Ok(wait_until_ready(&inside.driver, &start.name)? - start.enter)
+}
+
 fn linux(inside: &Inside) -> Result<f64, Finding> {
-    let start = inside
-        .command
-        .start(NODE, &[&["--image", LINUX], &SIZE[..]].concat())?;
-    let took = wait_until_ready(&inside.driver, &start.name)? - start.enter;
+    let took = start_linux(inside)?;
     inside.record("lwk-start.linux", took)?;
     inside.command.run(&["rm", "--force", NODE])?;
     Ok(took.as_secs_f64() * 1e3)

@@ -7,13 +7,11 @@ use nix::unistd::Pid;
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 
+use super::lwk_start::{LINUX, NODE, reserve, run_program, start_linux};
 use super::{Benchmark, Counted, Row, Unit};
-use crate::inside::{Inside, pin, wait_until_ready};
+use crate::inside::{Inside, pin};
 use crate::marks::{Count, Kind};
 
-const NODE: &str = "node";
-const LINUX: &str = "linux";
-const SIZE: [&str; 4] = ["--cpus", "1", "--memory", "256M"];
 /// The core whose counter is asked; the base never gives it away.
 const COUNTED_CORE: usize = 0;
 
@@ -58,32 +56,19 @@ const fn count(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.add_image(LINUX, "6.12", "compressed")?;
-    let reserve = [&["machine", "reserve"], &SIZE[..]].concat();
-    // The first start of each kind is not counted: the base does all for the first time.
-    lwk(inside)?;
+    // The first start is not counted: the base does all for the first time.
+    run_program(inside)?;
     for _ in 0..inside.count {
         // Cleared memory, so that no start waits until that of the node before has been cleared.
-        inside.command.run(&reserve)?;
-        counted(Kind::NodeLwk, || lwk(inside))?;
+        reserve(inside)?;
+        counted(Kind::NodeLwk, || run_program(inside))?;
         inside.command.run(&["machine", "release"])?;
-        inside.command.run(&reserve)?;
-        counted(Kind::NodeLinux, || linux(inside))?;
+        reserve(inside)?;
+        counted(Kind::NodeLinux, || start_linux(inside).map(drop))?;
         inside.command.run(&["rm", "--force", NODE])?;
         inside.command.run(&["machine", "release"])?;
     }
     Ok(())
-}
-
-fn lwk(inside: &Inside) -> Result<(), Finding> {
-    let image = ["run", "--image", "lwk", "--name", NODE];
-    let words = [&image[..], &SIZE, &["--", "/bin/true"]].concat();
-    inside.command.run(&words).map(drop)
-}
-
-fn linux(inside: &Inside) -> Result<(), Finding> {
-    let words = [&["--image", LINUX], &SIZE[..]].concat();
-    let start = inside.command.start(NODE, &words)?;
-    wait_until_ready(&inside.driver, &start.name).map(drop)
 }
 
 /// Marks the work from a fixed core, as a window belongs to a core; the work itself may run on any.

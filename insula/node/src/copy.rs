@@ -12,8 +12,7 @@ use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::Topology;
 use insula_base::units::CpuList;
-use insula_boot::Chunk;
-use insula_boot::monitor::{ConfinedCopy, NestedPaging, SharedMemory};
+use insula_boot::monitor::{ConfinedCopy, SharedMemory};
 use insula_driver::name::Name;
 use insula_driver::{CallError, Driver, Node, channel, tsc};
 use insula_image::{
@@ -22,6 +21,7 @@ use insula_image::{
 use nix::errno::Errno;
 
 use super::claims;
+use super::copy_memory::pair;
 use super::root_image::SharedImage;
 use super::run::{
     CHOICES_MAX, GIVEN_BACK, Started, Timing, call_failed, contended, module_failed, pick_name,
@@ -274,10 +274,7 @@ impl Copy<'_> {
             memory: &self.shared().map_err(module_failed)?,
             tsc_offset: self.snapshot().tsc.wrapping_sub(tsc()),
             trampoline: self.machine.trampoline,
-            nested_paging: match self.machine.flags & abi::MACHINE_VMX {
-                0 => NestedPaging::Npt,
-                _ => NestedPaging::Ept,
-            },
+            nested_paging: isolation::nested_paging(self.machine),
             image: &loadable,
         };
         let monitor = Monitor::with_size(self.driver, image, copy.monitor_size())?;
@@ -356,36 +353,6 @@ fn open_root(record: &RootImageRecord) -> Result<RootImage, Error> {
     }
 }
 
-/// Splits what a copy takes for physical memory where the frames that follow each other end.
-fn pair(addresses: &[abi::Chunk], frames: &[abi::Chunk]) -> Vec<SharedMemory> {
-    let mut frames = frames.iter().copied();
-    let mut rest = abi::Chunk::default();
-    let mut shared = Vec::new();
-    for chunk in addresses {
-        let mut done = 0;
-        while done < chunk.size {
-            if rest.size == 0 {
-                let Some(next) = frames.next() else {
-                    return shared;
-                };
-                rest = next;
-            }
-            let size = rest.size.min(chunk.size - done);
-            shared.push(SharedMemory {
-                address: chunk.start + done,
-                frames: Chunk {
-                    start: rest.start,
-                    size,
-                },
-            });
-            done += size;
-            rest.start += size;
-            rest.size -= size;
-        }
-    }
-    shared
-}
-
 /// The kernel of a copy has read of the image that it was.
 fn root_changed(record: &RootImageRecord) -> Error {
     let path = record.path.display();
@@ -420,53 +387,4 @@ fn has_its_own(name: &Name) -> Error {
     ))
     .untouched()
     .hint("give only --name, cores, the network's options, --rm, --on-hang and --dump-on-crash")
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn chunk(start: u64, size: u64) -> abi::Chunk {
-        abi::Chunk { start, size }
-    }
-
-    #[test]
-    fn ranges_are_split_where_frames_end() {
-        let addresses = [chunk(0x100, 6), chunk(0x200, 4)];
-        let frames = [chunk(0x1000, 4), chunk(0x2000, 9)];
-        let shared = pair(&addresses, &frames);
-        let shared: Vec<_> = shared
-            .iter()
-            .map(|one| (one.address, one.frames.start, one.frames.size))
-            .collect();
-        assert_eq!(
-            shared,
-            [(0x100, 0x1000, 4), (0x104, 0x2000, 2), (0x200, 0x2002, 4)]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn each_byte_has_its_own_frame(
-            sizes in proptest::collection::vec(1_u64..50, 1..8),
-            frames in proptest::collection::vec(1_u64..50, 1..8),
-        ) {
-            let place = |base: u64, sizes: &[u64]| -> Vec<_> {
-                sizes.iter().zip(0..).map(|(&size, number)| chunk(base * (number + 1), size)).collect()
-            };
-            let (addresses, frames) = (place(1 << 20, &sizes), place(1 << 40, &frames));
-            let bytes = |chunks: &[abi::Chunk]| -> Vec<u64> {
-                chunks.iter().flat_map(|chunk| chunk.start..chunk.start + chunk.size).collect()
-            };
-            let mut expected = bytes(&addresses).into_iter().zip(bytes(&frames));
-            for SharedMemory { address, frames } in pair(&addresses, &frames) {
-                for byte in 0..frames.size {
-                    prop_assert_eq!(expected.next(), Some((address + byte, frames.start + byte)));
-                }
-            }
-            prop_assert_eq!(expected.next(), None);
-        }
-    }
 }

@@ -6,7 +6,7 @@ use insula_abi as abi;
 use insula_abi::monitor::NodeConfine;
 use insula_base::error::Error;
 use insula_base::units::Size;
-use insula_boot::monitor::MonitorLayout;
+use insula_boot::monitor::{MonitorLayout, NestedPaging};
 use insula_boot::{Layout, LayoutError};
 use insula_driver::{CallError, Driver, Memory, Node};
 use insula_image::{Bootable, LoadError};
@@ -46,6 +46,14 @@ pub(crate) fn check(isolation: Isolation, machine: &abi::Machine) -> Result<(), 
     match isolation {
         Isolation::Vmm if is_missing => Err(no_virtualization()),
         _ => Ok(()),
+    }
+}
+
+/// The kind of nested page table that the machine's processors have.
+pub(crate) const fn nested_paging(machine: &abi::Machine) -> NestedPaging {
+    match machine.flags & abi::MACHINE_VMX {
+        0 => NestedPaging::Npt,
+        _ => NestedPaging::Ept,
     }
 }
 

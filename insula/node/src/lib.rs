@@ -20,6 +20,7 @@ pub mod attachment;
 mod attachments;
 mod claims;
 mod copy;
+mod copy_memory;
 pub mod cores;
 mod crash;
 pub mod delegation;

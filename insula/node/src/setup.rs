@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use insula_abi as abi;
 use insula_abi::channel::Channels;
 use insula_agent::options::{Clock, Options};
-use insula_boot::monitor::{ConfinedNode, MonitorLayout, NestedPaging};
+use insula_boot::monitor::{ConfinedNode, MonitorLayout};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
 use insula_driver::{CallError, Mapping, Node, tsc};
@@ -18,6 +18,7 @@ use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootIma
 use crate::attachment::{DiskFile, Networking};
 use crate::delegation;
 use crate::device::Selected;
+use crate::isolation;
 use crate::spec;
 
 /// Bytes of the random seed: the key size of the kernel's generator.
@@ -78,10 +79,7 @@ impl Setup<'_> {
     fn confined<'a>(&self, node: &'a NodeDescription<'a>, image: &'a Loadable) -> ConfinedNode<'a> {
         ConfinedNode {
             node,
-            nested_paging: match self.machine.flags & abi::MACHINE_VMX {
-                0 => NestedPaging::Npt,
-                _ => NestedPaging::Ept,
-            },
+            nested_paging: isolation::nested_paging(self.machine),
             image,
         }
     }

@@ -273,7 +273,7 @@ impl guest::Guest for Guest {
         self.vmcb.state = paused.state;
         self.registers = paused.registers;
         self.vmcb
-            .intercept(Intercepts::from_bits_retain(paused.intercepts));
+            .intercept(resumed_intercepts(paused.intercepts, self.has_next_rip));
         self.vmcb.control.interrupt_shadow = paused.interrupt_shadow;
         self.vmcb.control.event_injection = paused.event_injection;
         (self.in_nmi, self.nmi_pending) = (paused.in_nmi != 0, paused.nmi_pending != 0);
@@ -418,9 +418,26 @@ fn intercepts(has_next_rip: bool) -> Intercepts {
     exits
 }
 
+/// What exits of a guest that was paused with these intercepts: they decide only about what changes while
+/// a guest runs, as they may come from a file.
+fn resumed_intercepts(paused: u64, has_next_rip: bool) -> Intercepts {
+    let changing = Intercepts::IRET | Intercepts::CPUID;
+    (intercepts(has_next_rip) - changing) | (Intercepts::from_bits_truncate(paused) & changing)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_ends_no_intercept_that_a_guest_keeps() {
+        for has_next_rip in [false, true] {
+            let fixed = intercepts(has_next_rip) - Intercepts::CPUID;
+            assert_eq!(resumed_intercepts(0, has_next_rip), fixed);
+            let all = resumed_intercepts(u64::MAX, has_next_rip);
+            assert_eq!(all, fixed | Intercepts::CPUID | Intercepts::IRET);
+        }
+    }
 
     #[test]
     fn everything_dangerous_exits() {
