@@ -7,7 +7,8 @@
  *
  * In the base and in nodes:
  *	arch/x86/	processor.c: what the rest asks of the processor; start.c, trampoline.S:
- *			resetting, parking and starting of cores; doorbell.c; symbols.c,
+ *			resetting, parking and starting of cores; shared_core.c, core_switch.c:
+ *			cores shared with a node; doorbell.c; symbols.c,
  *			page_table.c: finding things in the base and in a node
  *	channel/	ring.c: rings, for kernel code; session.c: the words of both endpoints;
  *			area.c: all endpoints of a node's channels; endpoint.c: an endpoint, and
@@ -21,7 +22,7 @@
  *			or base, and back; clear.c; quarantine.c: pages still pinned by I/O;
  *			memory.c: memory objects, lists of chunks as files; memory_map.c,
  *			memory_copy.c: mapping them into processes, copying between them; image.c:
- *			memory objects under a name
+ *			memory objects under a name; base_memory.c: the base's own, for watchers
  *	cpu/		core.c: ownership of cores, taking them from the base
  *	device/		device.c: PCI functions assigned to nodes; driver.c: the driver that they
  *			are bound to meanwhile; iommu_domain.c
@@ -116,6 +117,7 @@
 #include "device/device.h"
 #include "guest/grant_import.h"
 #include "guest/guest.h"
+#include "mem/base_memory.h"
 #include "mem/chunk.h"
 #include "mem/clear.h"
 #include "mem/image.h"
@@ -216,6 +218,8 @@ static long control_dispatch(unsigned int command, void __user *argument)
 		return insula_memory_create();
 	case INSULA_MEMORY_SHOW:
 		return insula_memory_show(argument);
+	case INSULA_BASE_MEMORY:
+		return insula_base_memory_open();
 	case INSULA_IMAGE_ADD:
 		return insula_image_add(argument);
 	case INSULA_IMAGE_OPEN:

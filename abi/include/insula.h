@@ -89,13 +89,14 @@ enum insula_cpu_owner {
 	INSULA_CPU_BASE = 0,	/* the base, which has it online or offline */
 	INSULA_CPU_POOL = 1,	/* taken, and free for a node */
 	INSULA_CPU_NODE = 2,	/* a node */
+	INSULA_CPU_SHARED = 3,	/* the base, which shares it with a node */
 };
 
 struct insula_cpu {
 	__u32 cpu;		/* the base's number for it */
 	__u32 apic_id;		/* its local APIC's physical id */
 	__u32 owner;		/* enum insula_cpu_owner */
-	__u32 node;		/* id of the node that owns it, else 0 */
+	__u32 node;		/* id of the node that owns or shares it, else 0 */
 };
 
 #define INSULA_MACHINE_X2APIC		(1U << 0)	/* APICs are in x2APIC mode */
@@ -227,6 +228,11 @@ struct insula_description {
 #define INSULA_POOL_RELEASE	_IO(INSULA_IOC, 0x03)
 #define INSULA_MEMORY_CREATE	_IO(INSULA_IOC, 0x10)
 #define INSULA_MEMORY_SHOW	_IOW(INSULA_IOC, 0x14, struct insula_memory_show)
+/*
+ * Returns a descriptor of the base's memory. Ranges of RAM can be mapped, shared and to be read;
+ * the offset is the physical address. Refused as /proc/kcore is.
+ */
+#define INSULA_BASE_MEMORY	_IO(INSULA_IOC, 0x1a)
 #define INSULA_IMAGE_ADD	_IOW(INSULA_IOC, 0x20, struct insula_image)
 #define INSULA_IMAGE_OPEN	_IOW(INSULA_IOC, 0x21, struct insula_name)
 #define INSULA_IMAGE_REMOVE	_IOW(INSULA_IOC, 0x22, struct insula_name)
@@ -239,6 +245,24 @@ struct insula_description {
 #define INSULA_MEMORY_CHUNKS	_IOWR(INSULA_IOC, 0x12, struct insula_chunks)
 #define INSULA_MEMORY_COPY	_IOW(INSULA_IOC, 0x13, struct insula_copy)
 #define INSULA_MEMORY_USE	_IOR(INSULA_IOC, 0x15, struct insula_memory_use)
+/*
+ * Of an object that shows another one. STORE_SET: the pages that are its own are the other one's
+ * working set from now on, if that has none. OWN_SET: make those of that set its own.
+ */
+#define INSULA_MEMORY_STORE_SET	_IO(INSULA_IOC, 0x16)
+#define INSULA_MEMORY_OWN_SET	_IO(INSULA_IOC, 0x17)
+/*
+ * The working set of an object that others show, as offsets and sizes of whole pages in it, in
+ * ascending order. LIST_SET: as INSULA_MEMORY_CHUNKS. GIVE_SET: give it one, if it has none, of
+ * `capacity` extents with at most INSULA_WORKING_SET_MAX pages.
+ */
+#define INSULA_MEMORY_LIST_SET	_IOWR(INSULA_IOC, 0x18, struct insula_chunks)
+#define INSULA_MEMORY_GIVE_SET	_IOW(INSULA_IOC, 0x19, struct insula_chunks)
+/*
+ * Most pages of a working set: a copy that wrote more before it was ready did other things than
+ * start, and later ones need not take memory for these.
+ */
+#define INSULA_WORKING_SET_MAX	2048
 
 /* memory of an image, node */
 #define INSULA_DESCRIPTION	_IOWR(INSULA_IOC, 0x40, struct insula_description)

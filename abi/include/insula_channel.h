@@ -79,7 +79,8 @@ struct insula_endpoint_state {
 #define INSULA_DOORBELL_VECTOR_MASK	0xffULL
 /*
  * Set in the APIC id of a doorbell that a copy of a node is told: the base's cores may have ids
- * that the copy knows as its own. Its monitor clears it.
+ * that the copy knows as its own. Its monitor clears it. Alone, without VALID, it says that the
+ * node is a copy, whose base has not begun a session yet.
  */
 #define INSULA_DOORBELL_FOREIGN		(1ULL << (8 + 31))
 

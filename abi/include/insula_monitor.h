@@ -35,7 +35,7 @@
 #include <linux/types.h>
 
 #define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
-#define INSULA_MONITOR_REVISION	4
+#define INSULA_MONITOR_REVISION	5
 
 /* Bytes of each core's area, which begins with its struct insula_monitor_core. */
 #define INSULA_MONITOR_CORE_SIZE	0x20000
@@ -118,6 +118,7 @@ struct insula_monitor {
 	__u64 page_doorbell;	/* module: the same, of requests for pages; 0: not a copy */
 	__u64 goes_on;		/* 1: cores go on from the states in their areas */
 	__u64 tsc_offset;	/* added to the time stamp counter of such cores */
+	__u64 interrupt;	/* vector that the first of them gets as it goes on; 0: none */
 };
 
 /* A core's request for the page at an address, and the module's answers. */

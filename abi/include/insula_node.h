@@ -11,7 +11,13 @@
 /* Most cores in one node. */
 #define INSULA_NODE_CPUS_MAX	256
 
-/* INSULA_NODE_CREATE: take cores for a node. Answer: the node's descriptor. */
+/*
+ * INSULA_NODE_CREATE: take cores for a node. Answer: the node's descriptor. With a core_share the
+ * node's one core stays the base's, too, and online there: its kernel, a lightweight one, is
+ * entered by interrupts and goes first (insula_shared_core.h). EOPNOTSUPP: the base uses its
+ * processors in a way that such a kernel cannot share; the base's log says which. EBUSY: 16 cores
+ * are shared already.
+ */
 struct insula_node_create {
 	char name[INSULA_NAME_MAX];
 	__u64 description;	/* in: bytes kept for the owner, opaque */
@@ -19,7 +25,7 @@ struct insula_node_create {
 	__u32 cpus_count;
 	__u64 cpus;		/* in: array of __u32 core numbers; the first boots */
 	__s32 memory;		/* in: descriptor of its memory object */
-	__u32 flags;		/* 0 */
+	__u32 core_share;	/* 0, or most of its shared core's time that it gets: 1 to 99 % */
 };
 
 /*
@@ -58,6 +64,7 @@ enum insula_reason {
 	INSULA_REASON_HUNG = 8,		/* it was unresponsive; stopped by its supervisor */
 	INSULA_REASON_DEVICE_LOST = 9,	/* the base lost one of its devices */
 	INSULA_REASON_VIOLATION = 10,	/* confined, and used what is not its own */
+	INSULA_REASON_FINDING = 11,	/* its watcher found a fault; stopped by its supervisor */
 };
 
 #define INSULA_NODE_SUPERVISED		(1U << 0)	/* a descriptor supervises it */
@@ -93,7 +100,7 @@ struct insula_node_info {
  * reasons its cores may be kept for its next start.
  */
 struct insula_node_stop {
-	__u32 reason;		/* STOPPED, KILLED, CRASHED, HALTED, HUNG, DEVICE_LOST */
+	__u32 reason;		/* STOPPED, KILLED, CRASHED, HALTED, HUNG, DEVICE_LOST, FINDING */
 	__u32 reserved;
 };
 
@@ -104,7 +111,7 @@ struct insula_node_stop {
  * another descriptor supervises it.
  */
 struct insula_node_supervise {
-	__u32 keep_cpus;	/* 1 << POWER_OFF, RESET, CRASHED, HALTED, HUNG, DEVICE_LOST */
+	__u32 keep_cpus;	/* 1 << reason, of those after which it may be restarted */
 	__u32 flags;		/* INSULA_NODE_UNRESPONSIVE, as long as it is */
 };
 
@@ -198,7 +205,7 @@ struct insula_node_confine {
  * INSULA_NODE_INTERRUPT: send an interrupt to one of the node's cores. With INSULA_VECTOR_NMI
  * it is delivered as an NMI: send one only to a core that the node's kernel has brought
  * online (another has no handler, and a core that cannot handle an exception resets the whole
- * machine).
+ * machine). EOPNOTSUPP: an NMI to a core that the base shares.
  */
 struct insula_node_interrupt {
 	__u32 index;		/* of the core in the node, 0 for the first */

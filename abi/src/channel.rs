@@ -104,7 +104,8 @@ pub struct EndpointState {
 pub const DOORBELL_VALID: u64 = 1 << 48;
 /// `INSULA_DOORBELL_APIC_SHIFT`: lowest of the 32 bits of its local APIC's id.
 pub const DOORBELL_APIC_SHIFT: u32 = 8;
-/// `INSULA_DOORBELL_FOREIGN`: set in the APIC id of a doorbell that a copy of a node is told.
+/// `INSULA_DOORBELL_FOREIGN`: set in the APIC id of a doorbell that a copy of a node is told; alone, before
+/// the base has begun a session with the copy.
 pub const DOORBELL_FOREIGN: u64 = 1 << (8 + 31);
 /// `INSULA_DOORBELL_VECTOR_MASK`: the bits that hold its interrupt vector.
 pub const DOORBELL_VECTOR_MASK: u64 = 0xff;

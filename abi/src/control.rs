@@ -49,6 +49,8 @@ impl CpuOwner {
     pub const POOL: Self = Self(1);
     /// A node.
     pub const NODE: Self = Self(2);
+    /// The base, which shares it with a node.
+    pub const SHARED: Self = Self(3);
 }
 
 /// `struct insula_cpu`: a core and its owner.

@@ -59,6 +59,8 @@ pub const POOL_RELEASE: u32 = io(0x03);
 pub const MEMORY_CREATE: u32 = io(0x10);
 /// `INSULA_MEMORY_SHOW` (control); returns a descriptor.
 pub const MEMORY_SHOW: u32 = iow::<MemoryShow>(0x14);
+/// `INSULA_BASE_MEMORY` (control); returns a descriptor.
+pub const BASE_MEMORY: u32 = io(0x1a);
 /// `INSULA_IMAGE_ADD` (control).
 pub const IMAGE_ADD: u32 = iow::<Image>(0x20);
 /// `INSULA_IMAGE_OPEN` (control); returns a descriptor.
@@ -84,6 +86,14 @@ pub const MEMORY_CHUNKS: u32 = iowr::<Chunks>(0x12);
 pub const MEMORY_COPY: u32 = iow::<MemoryCopy>(0x13);
 /// `INSULA_MEMORY_USE` (memory).
 pub const MEMORY_USE: u32 = ior::<MemoryUse>(0x15);
+/// `INSULA_MEMORY_STORE_SET` (memory).
+pub const MEMORY_STORE_SET: u32 = io(0x16);
+/// `INSULA_MEMORY_OWN_SET` (memory).
+pub const MEMORY_OWN_SET: u32 = io(0x17);
+/// `INSULA_MEMORY_LIST_SET` (memory).
+pub const MEMORY_LIST_SET: u32 = iowr::<Chunks>(0x18);
+/// `INSULA_MEMORY_GIVE_SET` (memory).
+pub const MEMORY_GIVE_SET: u32 = iow::<Chunks>(0x19);
 
 /// `INSULA_NODE_START` (node).
 pub const NODE_START: u32 = iow::<NodeStart>(0x33);

@@ -3,7 +3,8 @@
 //! channels in `include/insula_channel.h` (module [`channel`]), delegation in
 //! `include/insula_lwk.h` ([`lwk`]), the monitor of a confined node in `include/insula_monitor.h`
 //! ([`monitor`]), hotplug of a Linux node in `include/insula_hotplug.h`
-//! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), and virtio messages in
+//! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), shared cores in
+//! `include/insula_shared_core.h` ([`shared_core`]), and virtio messages in
 //! `include/insula_virtio.h` ([`virtio`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
@@ -27,6 +28,7 @@ mod memory;
 pub mod monitor;
 mod name;
 mod node;
+pub mod shared_core;
 pub mod virtio;
 
 pub use control::{
@@ -36,7 +38,7 @@ pub use control::{
 pub use device::{DEVICE_ATTACHED, DEVICE_IOMMU, DEVICE_RELAYED, Device, Devices};
 pub use memory::{
     Chunk, Chunks, GRANULE, LOWMEM_LIMIT, MemoryCopy, MemoryShow, MemoryUse, NUMA_ANY,
-    REQUEST_BLOCKS, Request,
+    REQUEST_BLOCKS, Request, WORKING_SET_MAX,
 };
 pub use name::{NAME_MAX, Name};
 pub use node::{

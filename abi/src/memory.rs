@@ -4,6 +4,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `INSULA_GRANULE`: unit in which memory is taken, and its alignment, in bytes.
 pub const GRANULE: u64 = 2 << 20;
+/// `INSULA_WORKING_SET_MAX`: most pages of a working set.
+pub const WORKING_SET_MAX: u64 = 2048;
 /// `INSULA_LOWMEM_LIMIT`: end of the memory in which a core can be started.
 pub const LOWMEM_LIMIT: u64 = 1 << 20;
 /// `INSULA_NUMA_ANY`: no preference for [`Request::numa_node`].

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
 pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
 /// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
-pub const MONITOR_REVISION: u32 = 4;
+pub const MONITOR_REVISION: u32 = 5;
 /// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
 pub const MONITOR_CORE_SIZE: u64 = 0x20000;
 /// `INSULA_MONITOR_STATE`: offset, in a core's area, of the state of a paused core.
@@ -192,6 +192,8 @@ pub struct Monitor {
     pub goes_on: u64,
     /// Added to the time stamp counter of such cores.
     pub tsc_offset: u64,
+    /// Vector of an interrupt that the first of them gets as it goes on; 0: none.
+    pub interrupt: u64,
 }
 
 /// `struct insula_monitor_core`: head of a core's area.

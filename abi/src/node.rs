@@ -20,8 +20,9 @@ pub struct NodeCreate {
     pub cpus: u64,
     /// Descriptor of its memory object.
     pub memory: i32,
-    /// Zero.
-    pub flags: u32,
+    /// 0, or the share of the core's time, in percent, that it gets at most: the base has the core
+    /// as well.
+    pub core_share: u32,
 }
 
 /// `struct insula_node_start`: initial state of the first core in 64-bit mode. Physical addresses.
@@ -90,6 +91,8 @@ impl Reason {
     pub const DEVICE_LOST: Self = Self(9);
     /// It was confined, and used what is not its own.
     pub const VIOLATION: Self = Self(10);
+    /// Its watcher found a fault; stopped by its supervisor.
+    pub const FINDING: Self = Self(11);
 
     /// Its bit in [`NodeSupervise::keep_cpus`]; none for a reason unknown to this revision.
     #[must_use]

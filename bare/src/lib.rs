@@ -14,11 +14,9 @@
 //!    builds a page table of the image and of the *direct map* (all memory, at
 //!    [`memory::DIRECT_MAP`]), sets up a stack and calls the kernel.
 //! 2. **A call from a running kernel** that passes its core on for a while: two kernels on one
-//!    core. It passes a *save area* with the state to restore (control registers, descriptor
-//!    tables, the MSRs of the syscall path, and the return address). Two things prepare for it:
-//!    [`Entry::Called`], and the rule that all state of a core is in its
-//!    [`PerCore`](arch::per_core::PerCore): entering loads from there, leaving loads from the save
-//!    area. No kernel uses it yet.
+//!    core ([`called`]). It is the same entry, with the address of a page that both share. The
+//!    kernel leaves by a call, too, into code of the other one, which stores its registers and
+//!    loads them when it is entered again: so to both the other one is a function.
 //!
 //! The first core starts the other ones ([`start`]) through a page of the node's own low memory: no
 //! core of the base takes part.
@@ -60,6 +58,7 @@
 //! | [`paging`] | page tables of 4 KiB, 2 MiB and 1 GiB |
 //! | [`apic`] | the local APIC: interrupts to other cores, end of interrupt, timer |
 //! | [`start`] | bringing up the other cores |
+//! | [`called`] | sharing the core with the kernel that has it |
 //! | [`user`], [`extended_state`], [`segment_bases`] | a thread's registers; entering a program |
 //! | [`trap`] | exceptions and interrupts |
 //! | [`per_core`] | per-core data |
@@ -79,9 +78,9 @@
 mod arch;
 pub mod memory;
 
-#[cfg(feature = "boot-protocol")]
-pub use arch::start;
 pub use arch::{apic, cpu, mitigation, paging, per_core, trap};
+#[cfg(feature = "boot-protocol")]
+pub use arch::{called, start};
 #[cfg(feature = "programs")]
 pub use arch::{extended_state, program_mode, segment_bases, user};
 #[cfg(feature = "programs")]
@@ -104,7 +103,9 @@ pub enum Entry {
     },
     /// By a call from the kernel that owns the core and gets it back.
     Called {
-        /// State that the calling kernel gets back.
-        save_area: PhysAddr,
+        /// Physical address of Linux' `struct boot_params`.
+        boot_params: PhysAddr,
+        /// Physical address at which the image was loaded.
+        image: PhysAddr,
     },
 }

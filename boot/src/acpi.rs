@@ -36,6 +36,8 @@ pub(crate) struct Description<'a> {
     pub(crate) power_off: u64,
     /// The byte that resets it.
     pub(crate) reset: u64,
+    /// Its generation.
+    pub(crate) generation: u64,
     /// Memory of its channels; empty if there are none.
     pub(crate) channels: Chunk,
 }

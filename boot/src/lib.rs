@@ -36,6 +36,7 @@ mod command_line;
 mod e820;
 mod error;
 mod firmware;
+pub mod generation;
 mod io_apic;
 pub mod monitor;
 pub mod options;
@@ -124,6 +125,8 @@ pub struct Layout {
     pub reset: u64,
     /// Address of the word with the power button's vector: see [`power_button::vector`].
     pub power_button: u64,
+    /// Address of its generation: see [`generation`].
+    pub generation: u64,
     /// Address of its channels, a multiple of 4096.
     pub channels: u64,
     /// Bytes reserved for them: [`NodeDescription::channels_size`].
@@ -223,6 +226,7 @@ impl<'a> Parts<'a> {
             persistent: &self.memory.persistent,
             power_off: tboot::power_off(tboot),
             reset: tboot::reset(tboot),
+            generation: generation::number(tboot),
             channels: Chunk {
                 start: addresses.channels,
                 size: self.channels_size,
@@ -284,6 +288,7 @@ impl<'a> Parts<'a> {
             power_off: tboot::power_off(tboot.start),
             reset: tboot::reset(tboot.start),
             power_button: io_apic.start + io_apic::DATA_WINDOW as u64,
+            generation: generation::number(tboot.start),
             channels: addresses.channels,
             channels_size: node.channels_size,
             e820,

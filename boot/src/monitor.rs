@@ -78,6 +78,8 @@ pub struct ConfinedCopy<'a> {
     pub memory: &'a [SharedMemory],
     /// Added to the time stamp counter.
     pub tsc_offset: u64,
+    /// Vector of an interrupt that its first core gets as it goes on, if any.
+    pub interrupt: Option<u8>,
     /// Physical address of the page from which cores start, below 1 MiB.
     pub trampoline: u64,
     /// The processors' kind of nested page tables.
@@ -124,6 +126,7 @@ struct Plan<'a> {
     /// What they go on from; empty if they start.
     states: &'a [&'a [u8]],
     tsc_offset: u64,
+    interrupt: Option<u8>,
     memory: Vec<(u64, Chunk, Access)>,
     buses: &'a [PciBus<'a>],
 }
@@ -155,6 +158,7 @@ impl ConfinedCopy<'_> {
             known_cpus: self.known_cpus,
             states: self.states,
             tsc_offset: self.tsc_offset,
+            interrupt: self.interrupt,
             memory: memory
                 .map(|one| (one.address, one.frames, Access::ReadOnly))
                 .collect(),
@@ -212,6 +216,7 @@ impl ConfinedNode<'_> {
             known_cpus: &[],
             states: &[],
             tsc_offset: 0,
+            interrupt: None,
             memory: all
                 .map(|chunk| (chunk.start, chunk, Access::Write))
                 .collect(),
@@ -368,6 +373,7 @@ impl Parts {
             functions_count: plan.buses.len() as u32,
             goes_on: layout.is_none().into(),
             tsc_offset: plan.tsc_offset,
+            interrupt: plan.interrupt.map_or(0, u64::from),
             ..Monitor::new_zeroed()
         };
         header.as_bytes().to_vec()

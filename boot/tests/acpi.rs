@@ -3,9 +3,9 @@
 
 mod support;
 
+use insula_boot::generation::{NUMBER_SIZE, renewed};
 use insula_boot::{
-    Chunk, Configuration, E820Entry, E820Type, Layout, LayoutError, NodeDescription, PciBus,
-    lay_out,
+    Chunk, Configuration, E820Type, Layout, LayoutError, NodeDescription, PciBus, lay_out,
 };
 use kimage::{Format, Loadable};
 use std::collections::BTreeMap;
@@ -315,12 +315,40 @@ fn describes_the_channels() {
     assert_eq!(u64_at(resource, 14), from);
     assert_eq!(u64_at(resource, 22), from + size - 1);
     assert_eq!(u64_at(resource, 38), size);
-    let reserved = |entry: &E820Entry| {
+    assert!(is_reserved(&layout, from, size), "{:x?}", layout.e820);
+}
+
+fn is_reserved(layout: &Layout, from: u64, size: u64) -> bool {
+    layout.e820.iter().any(|entry| {
         entry.kind == E820Type::Reserved
             && entry.start <= from
             && from + size <= entry.start + entry.size
-    };
-    assert!(layout.e820.iter().any(reserved), "{:x?}", layout.e820);
+    })
+}
+
+/// Linux' vmgenid knows the device by either id, and gets its address in two halves.
+#[test]
+fn describes_the_generation() {
+    let layout = laid_out(&[1], &[]);
+    let dsdt = &tables(&layout)["DSDT"];
+    let device = dsdt.windows(8).position(|bytes| bytes == b"INSU0002");
+    let device = &dsdt[device.expect("the device")..];
+    let has = |bytes: &[u8]| device.windows(bytes.len()).any(|found| found == bytes);
+    assert!(has(b"VM_Gen_Counter\0") && has(b"VMGENCTR\0"));
+    let low = u32::try_from(layout.generation).expect("below 4 GiB");
+    // Two elements: a double word, and zero.
+    assert!(has(&[&[2, 0x0c], &low.to_le_bytes()[..], &[0]].concat()));
+    assert_eq!(layout.generation % 8, 0);
+    let size = renewed([0; NUMBER_SIZE]).len() as u64;
+    assert!(is_reserved(&layout, layout.generation, size));
+    for piece in &layout.pieces {
+        let at = layout.generation.checked_sub(piece.address);
+        let there = at.and_then(|at| piece.bytes.get(at as usize..at as usize + size as usize));
+        assert!(
+            there.is_none_or(|bytes| bytes.iter().all(|&byte| byte == 0)),
+            "in use"
+        );
+    }
 }
 
 /// Runs iasl, if installed, and fails on its errors.

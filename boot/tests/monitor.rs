@@ -457,6 +457,7 @@ proptest! {
                 states: &[&state, &state],
                 memory: &shared,
                 tsc_offset: 5,
+                interrupt: Some(0x31),
                 trampoline: 0x8000,
                 nested_paging,
                 image: &image,
@@ -465,7 +466,7 @@ proptest! {
             let monitor = copy.lay_out_monitor(MONITOR).expect("fits");
             check_copy(&monitor, &shared, nested_paging);
             let header = header(&monitor);
-            prop_assert_eq!((header.goes_on, header.tsc_offset), (1, 5));
+            prop_assert_eq!((header.goes_on, header.tsc_offset, header.interrupt), (1, 5, 0x31));
             for (index, (apic_id, known)) in (0..).zip([(4, 1), (2, 3)]) {
                 let at = header.cores + index * MONITOR_CORE_SIZE;
                 let core = read(&monitor, at, size_of::<MonitorCore>());

@@ -12,6 +12,9 @@
 #include <linux/mm.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "mem/memory.h"
 
 int insula_area_check(u32 count, u32 slots)
 {
@@ -21,10 +24,37 @@ int insula_area_check(u32 count, u32 slots)
 	return 0;
 }
 
+/* A page of the area. */
+static void *area_page(const struct insula_area_place *place, u64 offset)
+{
+	if (place->memory)
+		return place->memory + offset;
+	return insula_memory_address(place->object, place->start + offset, PAGE_SIZE);
+}
+
+/* Find the first page of the area, and that of each channel. */
+static int area_find_pages(struct insula_area *area)
+{
+	const struct insula_area_place *place = &area->place;
+	void *page = area_page(place, 0);
+	u32 i;
+
+	if (IS_ERR(page))
+		return PTR_ERR(page);
+	area->header = page;
+	for (i = 0; i < place->count; i++) {
+		page = area_page(place, INSULA_AREA_SIZE(i, place->slots));
+		if (IS_ERR(page))
+			return PTR_ERR(page);
+		insula_endpoint_init(&area->endpoints[i], area, i, page);
+	}
+	return 0;
+}
+
 static struct insula_area *area_new(const struct insula_area_place *place, bool base)
 {
 	struct insula_area *area;
-	u32 i;
+	int err;
 
 	area = kvzalloc(struct_size(area, endpoints, place->count), GFP_KERNEL);
 	if (!area)
@@ -33,8 +63,11 @@ static struct insula_area *area_new(const struct insula_area_place *place, bool 
 	init_rwsem(&area->mapping);
 	area->place = *place;
 	area->base = base;
-	for (i = 0; i < place->count; i++)
-		insula_endpoint_init(&area->endpoints[i], area, i);
+	err = area_find_pages(area);
+	if (err) {
+		kvfree(area);
+		return ERR_PTR(err);
+	}
 	if (place->object)
 		get_file(place->object);
 	if (place->permits_object)
@@ -51,7 +84,7 @@ static void area_leave_kept(struct insula_area *area)
 	for (i = 0; i < area->place.count; i++) {
 		endpoint = &area->endpoints[i];
 		endpoint->session = endpoint->own->session;
-		endpoint->own->doorbell = 0;
+		endpoint->own->doorbell = INSULA_DOORBELL_FOREIGN; /* none yet */
 		endpoint->own->open = 0;
 		/* What the base's cores are called here, the node may call its own. */
 		endpoint->doorbell.mark = INSULA_DOORBELL_FOREIGN;
@@ -67,11 +100,11 @@ struct insula_area *insula_area_create(const struct insula_area_place *place,
 	if (IS_ERR(area))
 		return area;
 	RCU_INIT_POINTER(area->ringable, ringable);
-	if (place->kept) {
+	if (!place->memory) {
 		area_leave_kept(area);
 		return area;
 	}
-	*(struct insula_area_header *)place->memory = (struct insula_area_header) {
+	*area->header = (struct insula_area_header) {
 		.magic = INSULA_CHANNEL_MAGIC,
 		.revision = INSULA_CHANNEL_REVISION,
 		.count = place->count,
@@ -100,9 +133,12 @@ static void area_free(struct kref *refs)
 	struct insula_area *area = container_of(refs, struct insula_area, refs);
 	u32 i;
 
-	for (i = 0; i < area->place.count; i++)
+	for (i = 0; i < area->place.count; i++) {
 		if (area->endpoints[i].has_doorbell)
 			insula_doorbell_destroy(&area->endpoints[i].doorbell);
+		if (!area->place.memory)
+			vunmap(area->endpoints[i].rings);
+	}
 	if (area->place.object)
 		fput(area->place.object);
 	if (area->place.permits_object)
@@ -135,19 +171,12 @@ u32 insula_area_cores(const struct insula_area *area, u32 *apic_ids, u32 capacit
 
 const u32 *insula_area_node_flags(const struct insula_area *area)
 {
-	const struct insula_area_header *header;
-
-	if (!area)
-		return NULL;
-	header = area->place.memory;
-	return &header->node;
+	return area ? &area->header->node : NULL;
 }
 
 void insula_area_set_node_flags(struct insula_area *area, u32 flags)
 {
-	struct insula_area_header *header = area->place.memory;
-
-	WRITE_ONCE(header->node, flags);
+	WRITE_ONCE(area->header->node, flags);
 }
 
 void insula_area_put(struct insula_area *area)

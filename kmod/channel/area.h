@@ -15,11 +15,10 @@ struct insula_ringable;
 /* Location and layout of an area. */
 struct insula_area_place {
 	phys_addr_t start;
-	void *memory;		/* the same, mapped */
+	void *memory;		/* the same, mapped. NULL: of a copy, mapped when it is used */
 	u32 count;
 	u32 slots;
 	struct file *object;	/* memory object that it lies in, held by the area; or NULL */
-	bool kept;		/* of a copy: it has the content of the original's */
 	u64 *permits;		/* of its endpoints' doorbells, in a monitor's memory; or NULL */
 	struct file *permits_object;	/* that memory, held by the area; or NULL */
 };
@@ -31,6 +30,7 @@ struct insula_area_place {
 struct insula_area {
 	struct kref refs;		/* its creator's, and of open endpoints */
 	struct insula_area_place place;
+	struct insula_area_header *header;	/* in shared memory */
 	bool base;			/* this side is the base */
 	bool disconnected;		/* the other side has ended */
 	struct rw_semaphore mapping;	/* read: map a page of rings; write: unmap all */
@@ -43,8 +43,9 @@ struct insula_area {
 int insula_area_check(u32 count, u32 slots);
 
 /*
- * Create the base's side and initialize the area's header. Takes ownership of `ringable`, the
- * cores that may be rung, on success. ERR_PTR(-ENOMEM).
+ * Create the base's side and initialize the area's header; that of a copy has the content of the
+ * original's. Takes ownership of `ringable`, the cores that may be rung, on success.
+ * ERR_PTR(-ENOMEM), or an error of insula_memory_address().
  */
 struct insula_area *insula_area_create(const struct insula_area_place *place,
 				       struct insula_ringable *ringable);

@@ -7,12 +7,15 @@
 
 #include <linux/err.h>
 #include <linux/export.h>
+#include <linux/mm.h>
 #include <linux/poll.h>
 #include <linux/rcupdate.h>
+#include <linux/vmalloc.h>
 
 #include "channel/area.h"
 #include "channel/endpoint_file.h"
 #include "channel/session.h"
+#include "mem/shown.h"
 
 static void endpoint_rung(struct insula_doorbell *doorbell)
 {
@@ -29,17 +32,18 @@ static void endpoint_rung(struct insula_doorbell *doorbell)
 	wake_up_poll(&endpoint->waitqueue, EPOLLIN);
 }
 
-void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *area, u32 index)
+void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *area, u32 index,
+			  struct insula_endpoints *shared)
 {
 	u64 offset = INSULA_AREA_SIZE(index, area->place.slots);
-	struct insula_endpoints *shared = area->place.memory + offset;
 
 	endpoint->area = area;
 	endpoint->own = area->base ? &shared->base : &shared->node;
 	endpoint->peer = area->base ? &shared->node : &shared->base;
 	endpoint->events_in = area->base ? &shared->to_base.pending : &shared->to_node.pending;
 	endpoint->events_out = area->base ? &shared->to_node.pending : &shared->to_base.pending;
-	endpoint->rings = (void *)shared + INSULA_CHANNEL_RINGS;
+	if (area->place.memory)
+		endpoint->rings = (void *)shared + INSULA_CHANNEL_RINGS;
 	endpoint->rings_start = area->place.start + offset + INSULA_CHANNEL_RINGS;
 	endpoint->doorbell.rung = endpoint_rung;
 	if (area->place.permits)
@@ -47,6 +51,30 @@ void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *
 	mutex_init(&endpoint->lock);
 	init_waitqueue_head(&endpoint->waitqueue);
 	insula_endpoint_file_init(endpoint);
+}
+
+int insula_endpoint_map_rings(struct insula_endpoint *endpoint)
+{
+	const struct insula_area_place *place = &endpoint->area->place;
+	void *rings;
+
+	if (READ_ONCE(endpoint->rings) || READ_ONCE(endpoint->area->disconnected))
+		return 0;
+	rings = insula_shown_map(place->object, endpoint->rings_start,
+				 INSULA_RINGS_SIZE(place->slots) >> PAGE_SHIFT);
+	if (IS_ERR(rings))
+		return PTR_ERR(rings);
+	if (cmpxchg(&endpoint->rings, NULL, rings))
+		vunmap(rings); /* somebody else was first */
+	return 0;
+}
+
+unsigned long insula_endpoint_rings_frame(const struct insula_endpoint *endpoint,
+					  unsigned long page)
+{
+	if (endpoint->area->place.memory)
+		return PHYS_PFN(endpoint->rings_start) + page;
+	return vmalloc_to_pfn(endpoint->rings + (page << PAGE_SHIFT));
 }
 
 int insula_endpoint_claim(struct insula_endpoint *endpoint)
@@ -88,6 +116,9 @@ struct insula_endpoint *insula_endpoint_open(struct insula_area *area, u32 index
 	if (index >= area->place.count)
 		return ERR_PTR(-ENOENT);
 	endpoint = &area->endpoints[index];
+	err = insula_endpoint_map_rings(endpoint);
+	if (err)
+		return ERR_PTR(err);
 	mutex_lock(&endpoint->lock);
 	err = insula_endpoint_claim(endpoint);
 	mutex_unlock(&endpoint->lock);

@@ -23,7 +23,7 @@ struct insula_endpoint {
 	struct insula_area *area;
 	struct insula_endpoint_state *own, *peer;	/* in shared memory */
 	u64 *events_in, *events_out;	/* in shared memory: pending events to us and to the peer */
-	void *rings;			/* in shared memory */
+	void *rings;			/* in shared memory; NULL: not mapped yet */
 	phys_addr_t rings_start;
 	struct mutex lock;		/* opening and closing */
 	bool open;			/* it has a user */
@@ -46,8 +46,19 @@ struct insula_endpoint {
 	struct work_struct close;
 };
 
-/* Initialize the endpoint of channel number `index`. */
-void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *area, u32 index);
+/* Initialize the endpoint of channel number `index`, whose first page is `shared`. */
+void insula_endpoint_init(struct insula_endpoint *endpoint, struct insula_area *area, u32 index,
+			  struct insula_endpoints *shared);
+
+/*
+ * Map the rings, before the endpoint is claimed: of a copy of a node they become its own only when
+ * its channel is used. -ENOMEM. No lock held. Sleeps.
+ */
+int insula_endpoint_map_rings(struct insula_endpoint *endpoint);
+
+/* Frame of a page of the rings, which are mapped. */
+unsigned long insula_endpoint_rings_frame(const struct insula_endpoint *endpoint,
+					  unsigned long page);
 
 /*
  * Claim an endpoint, whose doorbell is not published yet. -EBUSY: it has a user. -EPIPE: the

@@ -52,8 +52,10 @@ static void endpoint_file_rung(struct insula_endpoint *endpoint, u64 events)
 
 static int endpoint_file_open(struct insula_endpoint *endpoint)
 {
-	int err;
+	int err = insula_endpoint_map_rings(endpoint);
 
+	if (err)
+		return err;
 	if (mutex_lock_interruptible(&endpoint->lock))
 		return -EINTR;
 	err = insula_endpoint_claim(endpoint);
@@ -153,7 +155,7 @@ static vm_fault_t endpoint_file_fault(struct vm_fault *vmf)
 
 	down_read(&area->mapping);
 	pfn = area->scratch ? page_to_pfn(area->scratch) :
-			      PHYS_PFN(endpoint->rings_start) + vmf->pgoff;
+			      insula_endpoint_rings_frame(endpoint, vmf->pgoff);
 	answer = vmf_insert_pfn(vmf->vma, vmf->address & PAGE_MASK, pfn);
 	up_read(&area->mapping);
 	return answer;

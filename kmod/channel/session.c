@@ -54,6 +54,12 @@ bool insula_session_peer_left(const struct insula_endpoint *endpoint)
 	return !READ_ONCE(endpoint->area->disconnected) && insula_session_disconnected(endpoint);
 }
 
+bool insula_session_moved(const struct insula_endpoint *endpoint)
+{
+	return READ_ONCE(endpoint->peer->doorbell) == INSULA_DOORBELL_FOREIGN;
+}
+EXPORT_SYMBOL_GPL(insula_session_moved);
+
 int insula_session_begin(struct insula_endpoint *endpoint)
 {
 	lockdep_assert_held(&endpoint->lock);

@@ -19,6 +19,12 @@ bool insula_session_disconnected(const struct insula_endpoint *endpoint);
 bool insula_session_peer_left(const struct insula_endpoint *endpoint);
 
 /*
+ * Whether this node is a copy that has not joined a session of its own base yet: it was in one with
+ * the original's.
+ */
+bool insula_session_moved(const struct insula_endpoint *endpoint);
+
+/*
  * Begin a session, on the base, for the node to join. -EBUSY: the node is in an earlier one.
  * -EPIPE: it has ended. Lock held.
  */

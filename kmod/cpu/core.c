@@ -5,6 +5,9 @@
  * shorthand for IPIs, which would reach it too (arch/x86/kernel/apic/ipi.c,
  * apic_smt_update()).
  *
+ * A shared core stays in the base, which must not take it offline meanwhile: another callback
+ * refuses that.
+ *
  * It is hidden from a CPU hotplug callback, inside the base's own offlining: at its end that
  * checks the mask of present cores, and switches the shorthand off or on by itself.
  */
@@ -19,6 +22,7 @@
 #include <linux/uaccess.h>
 
 #include "arch/x86/processor.h"
+#include "arch/x86/shared_core.h"
 #include "arch/x86/start.h"
 #include "cpu/core.h"
 
@@ -34,7 +38,7 @@ static struct {
 	struct core *core;	/* by the base's number */
 	u32 taken;
 	bool closed;		/* final: the base goes down */
-	int hotplug_state;
+	int hotplug_state, share_state;
 } cores = {
 	.lock = __MUTEX_INITIALIZER(cores.lock),
 };
@@ -53,6 +57,12 @@ static int core_guard_down(unsigned int cpu)
 	return 0;
 }
 
+/* CPU hotplug callback: the base is about to offline a core. */
+static int core_guard_shared(unsigned int cpu)
+{
+	return READ_ONCE(cores.core[cpu].owner) == INSULA_CPU_SHARED ? -EBUSY : 0;
+}
+
 int insula_cores_init(void)
 {
 	int state;
@@ -67,11 +77,20 @@ int insula_cores_init(void)
 		return state;
 	}
 	cores.hotplug_state = state;
+	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "insula:shared", NULL,
+					  core_guard_shared);
+	if (state < 0) {
+		insula_cores_exit();
+		return state;
+	}
+	cores.share_state = state;
 	return 0;
 }
 
 void insula_cores_exit(void)
 {
+	if (cores.share_state)
+		cpuhp_remove_state_nocalls(cores.share_state);
 	cpuhp_remove_state_nocalls(cores.hotplug_state);
 	kfree(cores.core);
 }
@@ -160,7 +179,8 @@ static int core_check(const u32 *cpus, u32 count, bool from_pool)
 		cpu = cpus[i];
 		if (!core_is_takable(cpu) || core_listed(cpus, i, cpu))
 			return -EINVAL;
-		if (cores.core[cpu].owner == INSULA_CPU_NODE)
+		if (cores.core[cpu].owner == INSULA_CPU_NODE ||
+		    cores.core[cpu].owner == INSULA_CPU_SHARED)
 			return -EBUSY;
 		if (cores.core[cpu].owner == INSULA_CPU_POOL) {
 			if (!from_pool)
@@ -173,11 +193,24 @@ static int core_check(const u32 *cpus, u32 count, bool from_pool)
 	return 0;
 }
 
+static void core_unshare(u32 cpu)
+{
+	lockdep_assert_held(&cores.lock);
+	insula_shared_core_destroy(cpu);
+	WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
+	cores.core[cpu].node = 0;
+	WRITE_ONCE(cores.taken, cores.taken - 1);
+}
+
 static void core_put_back(u32 cpu)
 {
 	struct core *core = &cores.core[cpu];
 
 	lockdep_assert_held(&cores.lock);
+	if (core->owner == INSULA_CPU_SHARED) {
+		core_unshare(cpu);
+		return;
+	}
 	if (core->pooled) {
 		WRITE_ONCE(core->owner, INSULA_CPU_POOL);
 		core->node = 0;
@@ -219,6 +252,38 @@ int insula_cores_take(const u32 *cpus, u32 count, u32 node)
 
 	mutex_lock(&cores.lock);
 	err = core_take_locked(cpus, count, INSULA_CPU_NODE, node);
+	mutex_unlock(&cores.lock);
+	return err;
+}
+
+/* The owner first: then the core does not go offline any more. */
+static int core_share_locked(u32 cpu, u32 percent, u32 node)
+{
+	int err = core_check(&cpu, 1, false);
+
+	if (err)
+		return err;
+	cpus_read_lock();
+	WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_SHARED);
+	err = cpu_online(cpu) ? 0 : -ENODEV;
+	cpus_read_unlock();
+	if (!err)
+		err = insula_shared_core_create(cpu, percent);
+	if (err) {
+		WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
+		return err;
+	}
+	cores.core[cpu].node = node;
+	WRITE_ONCE(cores.taken, cores.taken + 1);
+	return 0;
+}
+
+int insula_cores_share(u32 cpu, u32 percent, u32 node)
+{
+	int err;
+
+	mutex_lock(&cores.lock);
+	err = core_share_locked(cpu, percent, node);
 	mutex_unlock(&cores.lock);
 	return err;
 }
@@ -289,6 +354,17 @@ void insula_cores_reset_all(void)
 	for_each_possible_cpu(cpu)
 		if (core_is_taken(cpu))
 			insula_start_reset(insula_processor_apic_id(cpu));
+	insula_shared_cores_abandon();
+}
+
+/* One that is just becoming shared, or has been, is the base's only. */
+static void core_stop_shared(u32 cpu)
+{
+	struct insula_shared_core_state *shared =
+		insula_shared_core_find(insula_processor_apic_id(cpu));
+
+	if (shared)
+		insula_shared_core_stop(shared);
 }
 
 void insula_cores_park_all(void)
@@ -296,7 +372,9 @@ void insula_cores_park_all(void)
 	u32 cpu;
 
 	for_each_possible_cpu(cpu)
-		if (core_is_nodes(cpu))
+		if (READ_ONCE(cores.core[cpu].owner) == INSULA_CPU_SHARED)
+			core_stop_shared(cpu);
+		else if (core_is_nodes(cpu))
 			insula_cores_park(&cpu, 1);
 	/* Parked cores execute a page that the next kernel may overwrite. */
 	insula_cores_reset_all();

@@ -209,30 +209,42 @@ static int base_fault(struct insula_mirror *mirror, u64 address, u64 access)
 	return err;
 }
 
-/* Find the frame of an address in memory that a driver has mapped. -EBUSY: retry. */
-static int base_look_up_device(struct base_pages *pages, struct vm_area_struct *vma)
+/* A frame that a driver has mapped at an address, as HMM would have found it; 0: none. */
+static unsigned long base_device_frame(struct vm_area_struct *vma, u64 address, bool may_write)
 {
 	unsigned long frame;
 	bool writable;
 
-	pages->range.start = pages->address;
-	pages->range.end = pages->address + PAGE_SIZE;
-	pages->is_device = true;
-	if (insula_follow_pfn(vma, pages->address, &frame, &writable))
-		return -EBUSY;
-	pages->frames[0] = frame | HMM_PFN_VALID | (writable ? HMM_PFN_WRITE : 0);
-	return 0;
+	if (insula_follow_pfn(vma, address, &frame, &writable))
+		return 0;
+	return frame | HMM_PFN_VALID | (writable && may_write ? HMM_PFN_WRITE : 0);
+}
+
+/*
+ * Find the frames around the address in memory that a driver has mapped. The driver may want to
+ * know of the first write to each: so others than the one faulted in are only read.
+ */
+static void base_look_up_device(struct base_pages *pages, struct vm_area_struct *vma)
+{
+	u64 address = pages->range.start, i;
+
+	for (i = 0; address < pages->range.end; i++, address += PAGE_SIZE)
+		pages->frames[i] = base_device_frame(vma, address, address == pages->address);
 }
 
 /* Find the present pages around the address, in its VMA. -EBUSY: retry. */
-static int base_look_up_memory(struct base_pages *pages, const struct vm_area_struct *vma)
+static int base_look_up_vma(struct base_pages *pages, struct vm_area_struct *vma)
 {
 	u64 first = ALIGN_DOWN(pages->address, AROUND_PAGES * PAGE_SIZE);
 
 	pages->range.start = max_t(u64, first, vma->vm_start);
 	pages->range.end = min_t(u64, first + AROUND_PAGES * PAGE_SIZE, vma->vm_end);
-	pages->is_device = false;
-	return hmm_range_fault(&pages->range);
+	pages->protection = vma->vm_page_prot;
+	pages->is_device = vma->vm_flags & (VM_PFNMAP | VM_IO);
+	if (!pages->is_device)
+		return hmm_range_fault(&pages->range);
+	base_look_up_device(pages, vma);
+	return 0;
 }
 
 /* Find the page of the address, and more. -EBUSY: retry. */
@@ -251,11 +263,8 @@ static int base_look_up(struct insula_mirror *mirror, struct base_pages *pages)
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
 	vma = base_mapping_at(mm, pages->address);
-	if (vma) {
-		pages->protection = vma->vm_page_prot;
-		err = vma->vm_flags & (VM_PFNMAP | VM_IO) ? base_look_up_device(pages, vma) :
-		      base_look_up_memory(pages, vma);
-	}
+	if (vma)
+		err = base_look_up_vma(pages, vma);
 	mmap_read_unlock(mm);
 	return err;
 }

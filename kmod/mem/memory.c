@@ -22,6 +22,7 @@
 #include "mem/quarantine.h"
 #include "mem/request.h"
 #include "mem/shown.h"
+#include "mem/working_set.h"
 
 /* Value of an object's claims if it belongs to an image or a node. */
 #define OWNED		(-1)
@@ -136,6 +137,14 @@ static long memory_ioctl(struct file *file, unsigned int command, unsigned long 
 		return insula_memory_copy(memory, user);
 	case INSULA_MEMORY_USE:
 		return memory_tell_use(memory, user);
+	case INSULA_MEMORY_STORE_SET:
+		return insula_working_set_store(memory);
+	case INSULA_MEMORY_OWN_SET:
+		return insula_working_set_own(memory);
+	case INSULA_MEMORY_LIST_SET:
+		return insula_working_set_list(memory, user);
+	case INSULA_MEMORY_GIVE_SET:
+		return insula_working_set_give(memory, user);
 	case INSULA_DESCRIPTION:
 		description = smp_load_acquire(&memory->description); /* before its bytes */
 		return description ? insula_description_read(description, user) : -ENODATA;
@@ -151,6 +160,7 @@ static int memory_release(struct inode *inode, struct file *file)
 	if (!memory->source)
 		insula_chunks_free(memory->chunks.chunks, memory->chunks.count);
 	insula_shown_free(memory);
+	xa_destroy(&memory->working_set);
 	insula_chunk_list_free(&memory->chunks);
 	insula_description_put(memory->description);
 	if (memory->scratch)
@@ -177,6 +187,7 @@ struct file *insula_memory_new(void)
 	mutex_init(&memory->growing);
 	init_rwsem(&memory->mapping);
 	xa_init(&memory->own);
+	xa_init(&memory->working_set);
 	insula_chunk_list_init(&memory->chunks);
 	file = insula_file_create("[insula-memory]", &memory_fops, memory);
 	if (IS_ERR(file))
@@ -193,7 +204,7 @@ int insula_memory_create(void)
 	return IS_ERR(file) ? PTR_ERR(file) : insula_file_install(file);
 }
 
-struct file *insula_memory_get(int fd)
+struct file *insula_memory_get_any(int fd)
 {
 	struct file *file = fget(fd);
 
@@ -202,6 +213,16 @@ struct file *insula_memory_get(int fd)
 	if (file)
 		fput(file);
 	return ERR_PTR(-EBADF);
+}
+
+struct file *insula_memory_get(int fd)
+{
+	struct file *file = insula_memory_get_any(fd);
+
+	if (IS_ERR(file) || !insula_memory_is_shown(file))
+		return file;
+	fput(file);
+	return ERR_PTR(-EOPNOTSUPP);
 }
 
 int insula_memory_install(struct file *file)
@@ -355,7 +376,7 @@ bool insula_memory_chunk(struct file *file, u32 index, struct insula_extent *ext
 void *insula_memory_address(struct file *file, phys_addr_t start, u64 size)
 {
 	if (insula_memory_is_shown(file))
-		return insula_shown_own_range(file, start, size);
+		return insula_shown_own_address(file, start, size);
 	return insula_memory_covers(file, start, size) ? phys_to_virt(start) : ERR_PTR(-EINVAL);
 }
 

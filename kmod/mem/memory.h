@@ -17,6 +17,12 @@
 int insula_memory_create(void);
 
 /* Get the object of a descriptor, to be put by fput(). ERR_PTR(-EBADF): not an object. */
+struct file *insula_memory_get_any(int fd);
+
+/*
+ * The same of one whose chunks are memory. -EOPNOTSUPP: it shows another one (shown.c), and its
+ * chunks are only addresses, which its maker has chosen.
+ */
 struct file *insula_memory_get(int fd);
 
 /* Install a descriptor of an object for the calling process. */
@@ -60,8 +66,8 @@ bool insula_memory_covers(struct file *file, u64 start, u64 size);
 
 /*
  * Where the base has [start, start + size) of the object mapped, for good. Of one that shows
- * another it becomes its own, contiguous. ERR_PTR(-EINVAL): it is not the object's; -EBUSY,
- * -ENOMEM. Sleeps.
+ * another it has to be within a page, which becomes its own. ERR_PTR(-EINVAL): it is not the
+ * object's; -ENOMEM. Sleeps.
  */
 void *insula_memory_address(struct file *file, phys_addr_t start, u64 size);
 

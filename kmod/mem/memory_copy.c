@@ -110,7 +110,7 @@ int insula_memory_copy(struct insula_memory *target, void __user *argument)
 		return -EFAULT;
 	if (request.flags)
 		return -EINVAL;
-	file = insula_memory_get(request.source);
+	file = insula_memory_get_any(request.source);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	source = file->private_data;

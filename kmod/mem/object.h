@@ -29,6 +29,10 @@ struct insula_memory {
 	struct xarray own;		/* pages of its own, by their number */
 	unsigned long own_count;
 	struct insula_shown_watch *watch;	/* or NULL; locked as `mapping` */
+
+	/* Of an object that others show (working_set.c): */
+	struct xarray working_set;	/* page numbers */
+	atomic_t working_set_known;
 };
 
 /* Create an empty object. ERR_PTR(-ENOMEM). */

@@ -19,6 +19,7 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "mem/file.h"
 #include "mem/memory.h"
@@ -141,56 +142,55 @@ int insula_shown_own(struct file *file, u64 address)
 	return PTR_ERR_OR_ZERO(page);
 }
 
-static bool shown_has_own(struct insula_memory *memory, u64 offset, u64 pages)
-{
-	unsigned long index = offset >> PAGE_SHIFT;
-
-	return xa_find(&memory->own, &index, index + pages - 1, XA_PRESENT);
-}
-
-/* Pages that have become own stay so after a failure: the object is about to be returned. */
-static void *shown_own_pages(struct insula_memory *memory, u64 offset, u64 pages)
-{
-	void *start = alloc_pages_exact(pages << PAGE_SHIFT, OWN_GFP);
-	struct page *page;
-	int err = 0;
-	u64 done;
-
-	if (!start)
-		return ERR_PTR(-ENOMEM);
-	for (done = 0; done < pages; done++) {
-		page = virt_to_page(start + (done << PAGE_SHIFT));
-		if (!err)
-			err = shown_replace(memory, offset + (done << PAGE_SHIFT), page);
-		if (err)
-			__free_page(page);
-	}
-	return err ? ERR_PTR(err) : start;
-}
-
-static void *shown_own_range_locked(struct insula_memory *memory, u64 offset, u64 pages)
-{
-	struct page *page;
-
-	if (pages > 1)
-		return shown_has_own(memory, offset, pages) ?
-		       ERR_PTR(-EBUSY) : shown_own_pages(memory, offset, pages);
-	page = insula_shown_own_page(memory, offset);
-	return IS_ERR(page) ? ERR_CAST(page) : page_address(page);
-}
-
-void *insula_shown_own_range(struct file *file, u64 address, u64 size)
+void *insula_shown_own_address(struct file *file, u64 address, u64 size)
 {
 	struct insula_memory *memory = file->private_data;
-	u64 offset, skip = offset_in_page(address);
-	void *start;
+	struct page *page;
+	u64 offset;
 
-	if (!shown_offset(memory, address, size, &offset))
+	if (offset_in_page(address) + size > PAGE_SIZE ||
+	    !shown_offset(memory, address, size, &offset))
 		return ERR_PTR(-EINVAL);
 	down_write(&memory->mapping);
-	start = shown_own_range_locked(memory, offset - skip, DIV_ROUND_UP(skip + size, PAGE_SIZE));
+	page = insula_shown_own_page(memory, offset);
 	up_write(&memory->mapping);
-	return IS_ERR(start) ? start : start + skip;
+	return IS_ERR(page) ? ERR_CAST(page) : page_address(page) + offset_in_page(address);
+}
+
+/* Make pages own. What has become so stays so after a failure. */
+static int shown_own_pages(struct insula_memory *memory, u64 offset, struct page **pages, u32 count)
+{
+	int err = 0;
+	u32 i;
+
+	down_write(&memory->mapping);
+	for (i = 0; !err && i < count; i++) {
+		pages[i] = insula_shown_own_page(memory, offset + ((u64)i << PAGE_SHIFT));
+		err = PTR_ERR_OR_ZERO(pages[i]);
+	}
+	up_write(&memory->mapping);
+	return err;
+}
+
+void *insula_shown_map(struct file *file, u64 address, u32 count)
+{
+	struct insula_memory *memory = file->private_data;
+	struct page **pages;
+	void *mapped;
+	u64 offset;
+	int err;
+
+	if (!shown_offset(memory, address, (u64)count << PAGE_SHIFT, &offset))
+		return ERR_PTR(-EINVAL);
+	pages = kvcalloc(count, sizeof(*pages), GFP_KERNEL);
+	if (!pages)
+		return ERR_PTR(-ENOMEM);
+	err = shown_own_pages(memory, offset, pages, count);
+	mapped = err ? NULL : vmap(pages, count, VM_MAP, PAGE_KERNEL);
+	kvfree(pages);
+	if (err)
+		return ERR_PTR(err);
+	return mapped ?: ERR_PTR(-ENOMEM);
 }
 
 /* Tell a watch of the pages that are own already. */
@@ -250,7 +250,7 @@ static bool shown_source_valid(struct file *source)
 	struct insula_memory *memory = source->private_data;
 
 	/* Pairs with insula_memory_describe(). */
-	return !memory->source && smp_load_acquire(&memory->description);
+	return smp_load_acquire(&memory->description);
 }
 
 /* Append the chunks that user space gives. -EINVAL: they are not in the other object. */

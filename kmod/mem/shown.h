@@ -35,10 +35,16 @@ int insula_shown_set_watch(struct file *file, struct insula_shown_watch *watch);
 int insula_shown_own(struct file *file, u64 address);
 
 /*
- * Make a range the object's own, contiguous, in one chunk. -EBUSY: several pages, of which one is
- * its own already. Returns where it is mapped for good. ERR_PTR as of insula_shown_own().
+ * Make the page of a range own, which must be within one. Returns where the range is mapped for
+ * good. ERR_PTR as of insula_shown_own().
  */
-void *insula_shown_own_range(struct file *file, u64 address, u64 size);
+void *insula_shown_own_address(struct file *file, u64 address, u64 size);
+
+/*
+ * Make `count` pages own, in one chunk, and map them one after the other, until vunmap(). ERR_PTR,
+ * the same.
+ */
+void *insula_shown_map(struct file *file, u64 address, u32 count);
 
 /* Bytes of their own, of all such objects. */
 u64 insula_shown_allocated(void);

@@ -73,6 +73,7 @@ static struct insula_node *node_new(const struct insula_node_create *request)
 	if (!node)
 		return ERR_PTR(-ENOMEM);
 	node->cpus_count = request->cpus_count;
+	node->core_share = request->core_share;
 	err = insula_name_copy(node->named.name, request->name);
 	if (err)
 		goto free;
@@ -97,7 +98,7 @@ free:
 /* Acquire memory, name and cores: the costliest to undo last. */
 static int node_acquire(struct insula_node *node, int memory_fd)
 {
-	struct file *memory = insula_memory_get(memory_fd);
+	struct file *memory = insula_memory_get_any(memory_fd);
 	int err;
 
 	if (IS_ERR(memory))
@@ -111,9 +112,8 @@ static int node_acquire(struct insula_node *node, int memory_fd)
 	if (err)
 		goto unclaim;
 	node->id = atomic_inc_return(&last_id);
-	err = insula_cores_take(node->cpus, node->cpus_count, node->id);
+	err = insula_node_take_cores(node);
 	if (!err) {
-		node->has_cores = true;
 		node->memory = memory;
 		return 0;
 	}
@@ -158,7 +158,9 @@ int insula_node_create(void __user *argument)
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	if (request.flags || !request.cpus_count || request.cpus_count > INSULA_NODE_CPUS_MAX)
+	if (!request.cpus_count || request.cpus_count > INSULA_NODE_CPUS_MAX)
+		return -EINVAL;
+	if (request.core_share && (request.core_share > 99 || request.cpus_count > 1))
 		return -EINVAL;
 	err = insula_node_may_start();
 	if (err)

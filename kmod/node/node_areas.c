@@ -52,7 +52,6 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 {
 	int err = insula_area_check(channels->count, channels->slots);
 	struct insula_area_place place;
-	void *memory;
 
 	if (err)
 		return err;
@@ -62,14 +61,10 @@ int insula_node_lay_out_channels(struct insula_node *node, const struct insula_c
 		return -EINVAL;
 	if (node->state != INSULA_CREATING)
 		return -EBUSY;
-	memory = insula_memory_address(node->memory, channels->start,
-				       INSULA_AREA_SIZE(channels->count, channels->slots));
-	if (IS_ERR(memory))
-		return PTR_ERR(memory);
 	place = (struct insula_area_place) {
-		.start = virt_to_phys(memory),
-		.memory = memory,
-		.kept = insula_memory_is_shown(node->memory),
+		.start = channels->start,
+		.memory = insula_memory_is_shown(node->memory) ? NULL :
+			  phys_to_virt(channels->start),
 		.count = channels->count,
 		.slots = channels->slots,
 		.object = node->memory,

@@ -13,6 +13,7 @@
 #include <linux/uaccess.h>
 
 #include "arch/x86/processor.h"
+#include "arch/x86/shared_core.h"
 #include "arch/x86/start.h"
 #include "channel/area.h"
 #include "channel/endpoint_file.h"
@@ -70,6 +71,7 @@ static int node_ioctl_stop(struct insula_node *node, struct file *by,
 	case INSULA_REASON_HALTED:
 	case INSULA_REASON_HUNG:
 	case INSULA_REASON_DEVICE_LOST:
+	case INSULA_REASON_FINDING:
 		return insula_node_stop(node, argument->stop.reason);
 	default:
 		return -EINVAL;
@@ -86,6 +88,7 @@ static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 				const union argument *argument)
 {
 	u32 index = argument->interrupt.index, vector = argument->interrupt.vector, apic_id;
+	struct insula_shared_core_state *shared;
 	bool nmi = vector == INSULA_VECTOR_NMI;
 
 	if (index >= node->cpus_count)
@@ -95,7 +98,12 @@ static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
 	apic_id = insula_processor_apic_id(node->cpus[index]);
-	if (nmi)
+	shared = insula_shared_core_find(apic_id);
+	if (nmi && shared)
+		return -EOPNOTSUPP;
+	if (shared)
+		insula_shared_core_interrupt(shared, vector);
+	else if (nmi)
 		insula_start_nmi(apic_id);
 	else
 		insula_start_interrupt(apic_id, vector);
@@ -281,7 +289,7 @@ static void node_ioctl_list_cpus(const struct insula_node *node, struct insula_c
 		list[i] = (struct insula_cpu) {
 			.cpu = node->cpus[i],
 			.apic_id = insula_processor_apic_id(node->cpus[i]),
-			.owner = INSULA_CPU_NODE,
+			.owner = node->core_share ? INSULA_CPU_SHARED : INSULA_CPU_NODE,
 			.node = node->id,
 		};
 }

@@ -42,7 +42,7 @@
 #define RESTARTABLE	(BIT(INSULA_REASON_POWER_OFF) | BIT(INSULA_REASON_RESET) | \
 			 BIT(INSULA_REASON_CRASHED) | BIT(INSULA_REASON_HALTED) | \
 			 BIT(INSULA_REASON_HUNG) | BIT(INSULA_REASON_DEVICE_LOST) | \
-			 BIT(INSULA_REASON_VIOLATION))
+			 BIT(INSULA_REASON_VIOLATION) | BIT(INSULA_REASON_FINDING))
 
 static struct workqueue_struct *reaper;
 
@@ -239,11 +239,27 @@ int insula_node_lock(struct insula_node *node)
 	return -ENODEV;
 }
 
+int insula_node_take_cores(struct insula_node *node)
+{
+	int err;
+
+	lockdep_assert_held(&node->lock);
+	if (node->core_share)
+		err = insula_cores_share(node->cpus[0], node->core_share, node->id);
+	else
+		err = insula_cores_take(node->cpus, node->cpus_count, node->id);
+	node->has_cores = !err;
+	return err;
+}
+
 static bool node_state_start_valid(const struct insula_node *node,
 				   const struct insula_node_start *start)
 {
 	/* Memory that shows an image has its addresses only for a guest. */
 	if (insula_memory_is_shown(node->memory) && !node->vmm.pages)
+		return false;
+	/* Only a lightweight kernel can share a core, and no monitor can. */
+	if (node->core_share && (!node->slots || insula_node_confined(node)))
 		return false;
 	return start->page_table && !(start->page_table & ~PAGE_MASK) &&
 	       insula_memory_covers(node->memory, start->page_table, PAGE_SIZE) &&
@@ -379,10 +395,9 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 	if (flags & INSULA_RECREATE_UNLESS_RETIRED && node->retired)
 		return -ECANCELED;
 	if (!node->has_cores) {
-		err = insula_cores_take(node->cpus, node->cpus_count, node->id);
+		err = insula_node_take_cores(node);
 		if (err)
 			return err;
-		node->has_cores = true;
 	}
 	err = insula_devices_retake(&node->devices, node->memory, node->shared);
 	if (!err)

@@ -32,6 +32,7 @@ struct insula_node {
 	u32 cpus_count;
 	u32 *cpus;
 	bool has_cores;
+	u32 core_share;			/* percent of a core that the base shares, or 0 */
 	struct list_head devices;	/* see device.h */
 	bool lost;			/* leaked: a core could not be stopped */
 	enum insula_state state;
@@ -73,6 +74,9 @@ void insula_node_changed(struct insula_node *node);
  * insula_node_start() and insula_node_recreate() check it themselves.
  */
 int insula_node_may_start(void);
+
+/* Take its cores, or a share of one; errors as of insula_cores_take() and _share(). Lock held. */
+int insula_node_take_cores(struct insula_node *node);
 
 /* Lock a node, unless it has been removed: -ENODEV. -EINTR. */
 int insula_node_lock(struct insula_node *node);

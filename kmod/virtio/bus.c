@@ -6,49 +6,39 @@
  * All devices share one channel, found by this node's insula.ko. They exist while the base is
  * in a session on it. When the base leaves, as when the supervisor dies, they are removed, and
  * added again with the next session: drivers see an unplug and a hotplug. Disks stay, and wait
- * for that session.
+ * for that session; so do all in a copy of a node, whose original's base it was (moved.c).
  *
- * Joining, adding, removing and events are handled by one work item, requests in the context of
- * the requesting driver. Either may receive a message meant for the other, so receiving needs
+ * Joining, resuming and events are handled by one work item, requests in the context of the
+ * requesting driver. Either may receive a message meant for the other, so receiving needs
  * `lock`, and a message other than the awaited response is noted as an event for the work.
+ *
+ * Devices are added and removed by work items of their own (plug.c).
  */
 #include "virtio/bus.h"
 
-#include <linux/delay.h>
 #include <linux/device.h>
 #include <linux/err.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/netdevice.h>
 #include <linux/platform_device.h>
 #include <linux/spinlock.h>
-#include <linux/wait.h>
 #include <linux/workqueue.h>
 
 #include "channel/endpoint.h"
 #include "channel/session.h"
 #include "guest/guest.h"
 #include "virtio/device.h"
-
-/* Timeout of a request. */
-#define ANSWER_TIMEOUT_MS	10000
-/* Polls for a response before sleeping. */
-#define POLLS			2000
-
-struct insula_bus {
-	struct insula_endpoint *endpoint;
-	struct platform_device *parent;
-	struct workqueue_struct *queue;
-	struct work_struct work;
-	struct mutex lock;		/* the rings of the channel */
-	u16 token;			/* of the last request */
-	bool broken;			/* the session is unusable */
-	bool stale;			/* devices were added or removed */
-	DECLARE_BITMAP(changed, INSULA_VIRTIO_DEVICES_MAX);	/* configurations */
-	spinlock_t devices_lock;	/* the table, against the doorbell's handler */
-	struct insula_virtio *devices[INSULA_VIRTIO_DEVICES_MAX];
-};
+#include "virtio/plug.h"
+#include "virtio/vbus.h"
 
 static struct insula_bus bus;
+
+void insula_bus_look_again(struct insula_bus *bus)
+{
+	WRITE_ONCE(bus->stale, true);
+	queue_work(bus->queue, &bus->work);
+}
 
 static void virtio_bus_rung(struct insula_endpoint *endpoint, u64 events)
 {
@@ -66,171 +56,6 @@ static void virtio_bus_rung(struct insula_endpoint *endpoint, u64 events)
 void insula_bus_signal(struct insula_bus *bus, u32 event)
 {
 	insula_session_signal(bus->endpoint, event);
-}
-
-/* Note an event for the work. */
-static void virtio_bus_note_event(struct insula_bus *bus, const struct insula_virtio_header *header)
-{
-	if (header->kind & INSULA_VIRTIO_BUS) {
-		if (header->id == INSULA_VIRTIO_EVENT_DEVICE)
-			WRITE_ONCE(bus->stale, true);
-	} else if (header->id == INSULA_VIRTIO_EVENT_CONFIG &&
-		   header->device < INSULA_VIRTIO_DEVICES_MAX) {
-		set_bit(header->device, bus->changed);
-	}
-	queue_work(bus->queue, &bus->work);
-}
-
-/* Receive the next message: its size, -EAGAIN, or an error that breaks the session. */
-static int virtio_bus_receive(struct insula_bus *bus, struct insula_virtio_message *message)
-{
-	struct insula_received received;
-	int err;
-
-	lockdep_assert_held(&bus->lock);
-	err = insula_endpoint_receive(bus->endpoint, message, sizeof(*message), &received);
-	if (err)
-		return err;
-	if (received.size < sizeof(message->header) || received.size != message->header.size)
-		return -EPROTO;
-	return received.size;
-}
-
-/* Receive up to the response to the last request: its size, or -EAGAIN. */
-static int virtio_bus_receive_response(struct insula_bus *bus,
-				       struct insula_virtio_message *message)
-{
-	int size;
-
-	for (;;) {
-		size = virtio_bus_receive(bus, message);
-		if (size < 0)
-			return size;
-		if (message->header.kind & INSULA_VIRTIO_RESPONSE &&
-		    message->header.token == bus->token)
-			return size;
-		virtio_bus_note_event(bus, &message->header);
-	}
-}
-
-/* Sleep until rung, or `deadline`; returns at once if there is a message. */
-static int virtio_bus_sleep(struct insula_bus *bus, unsigned long deadline)
-{
-	struct insula_endpoint *endpoint = bus->endpoint;
-	s64 rings = atomic64_read(&endpoint->rings_count);
-	long left = deadline - jiffies;
-	int err;
-
-	if (insula_session_disconnected(endpoint))
-		return -EPIPE;
-	if (left <= 0)
-		return -ETIMEDOUT;
-	err = insula_consumer_prepare_to_sleep(&endpoint->consumer);
-	if (err > 0) {
-		wait_event_timeout(endpoint->waitqueue,
-				   atomic64_read(&endpoint->rings_count) != rings, left);
-		err = 0;
-	}
-	insula_consumer_stay_awake(&endpoint->consumer);
-	return err;
-}
-
-static int virtio_bus_wait_response(struct insula_bus *bus, struct insula_virtio_message *message)
-{
-	unsigned long deadline = jiffies + msecs_to_jiffies(ANSWER_TIMEOUT_MS);
-	int polls, size, err;
-
-	for (;;) {
-		for (polls = 0; polls < POLLS; polls++) {
-			size = virtio_bus_receive_response(bus, message);
-			if (size != -EAGAIN)
-				return size;
-			cpu_relax();
-		}
-		err = virtio_bus_sleep(bus, deadline);
-		if (err)
-			return err;
-	}
-}
-
-static int virtio_bus_send(struct insula_bus *bus, struct insula_virtio_message *message, u32 size)
-{
-	struct insula_message sent = {
-		.bytes = message,
-		.bytes_size = sizeof(message->header) + size,
-	};
-
-	message->header.token = ++bus->token;
-	message->header.size = sent.bytes_size;
-	return insula_endpoint_send(bus->endpoint, &sent);
-}
-
-/* Ask the base to ring when it sends an event. */
-static void virtio_bus_enable_rings(struct insula_bus *bus)
-{
-	if (insula_consumer_prepare_to_sleep(&bus->endpoint->consumer) <= 0)
-		queue_work(bus->queue, &bus->work);
-}
-
-int insula_bus_request(struct insula_bus *bus, struct insula_virtio_message *message, u32 size)
-{
-	u8 id = message->header.id;
-	int err;
-
-	mutex_lock(&bus->lock);
-	err = bus->broken || !bus->endpoint->joined ? -EPIPE : 0;
-	if (!err) {
-		insula_consumer_stay_awake(&bus->endpoint->consumer);
-		err = virtio_bus_send(bus, message, size);
-		if (!err)
-			err = virtio_bus_wait_response(bus, message);
-		if (err >= 0 && message->header.id != id)
-			err = -EPROTO;
-		if (err < 0)
-			WRITE_ONCE(bus->broken, true);
-		virtio_bus_enable_rings(bus);
-	}
-	mutex_unlock(&bus->lock);
-	return err < 0 ? err : err - (int)sizeof(message->header);
-}
-
-static struct insula_virtio *virtio_bus_set_device(struct insula_bus *bus, u32 number,
-						   struct insula_virtio *device)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&bus->devices_lock, flags);
-	swap(bus->devices[number], device);
-	spin_unlock_irqrestore(&bus->devices_lock, flags);
-	return device;
-}
-
-static int virtio_bus_add_device(struct insula_bus *bus, u16 number)
-{
-	struct insula_virtio *device = insula_virtio_create(bus, &bus->parent->dev, number);
-	int err;
-
-	if (IS_ERR(device))
-		return PTR_ERR(device);
-	/* Before it is registered: its driver may get interrupts at once. */
-	virtio_bus_set_device(bus, number, device);
-	err = insula_virtio_register(device);
-	if (err) {
-		virtio_bus_set_device(bus, number, NULL);
-		insula_virtio_put(device);
-	}
-	return err;
-}
-
-static void virtio_bus_remove_device(struct insula_bus *bus, u16 number, bool broken)
-{
-	struct insula_virtio *device = bus->devices[number];
-
-	if (!device)
-		return;
-	insula_virtio_unregister(device, broken);
-	virtio_bus_set_device(bus, number, NULL);
-	insula_virtio_put(device);
 }
 
 /* Get the bitmap of the base's devices. */
@@ -257,27 +82,64 @@ static int virtio_bus_list(struct insula_bus *bus, unsigned long *present)
 	return 0;
 }
 
-/* Resume a suspended device, or add it. */
-static int virtio_bus_restore(struct insula_bus *bus, u16 number)
+/* Have a device removed whose base's side is gone. */
+static void virtio_bus_discard(struct insula_bus *bus, struct insula_virtio *device, u32 number)
 {
-	struct insula_virtio *device = bus->devices[number];
-	int err;
+	insula_virtio_break(device);
+	/* If it is being added, either that is seen here, or there that it is broken. */
+	if (!insula_bus_plugging(bus, number) && bus->devices[number] == device)
+		insula_bus_unplug(bus, number);
+}
 
-	if (device && insula_virtio_suspended(device)) {
-		err = insula_virtio_resume(device);
-		if (err) {
-			pr_err("cannot resume virtio device %d: %d\n", number, err);
-			virtio_bus_remove_device(bus, number, true);
-		}
+static void virtio_bus_resume(struct insula_bus *bus, struct insula_virtio *device, u32 number)
+{
+	int err = insula_virtio_resume(device);
+
+	if (err == -EINPROGRESS) {
+		queue_delayed_work(bus->queue, &bus->timeout, insula_virtio_time_left(device));
+	} else if (err) {
+		pr_err("cannot resume virtio device %d: %d\n", number, err);
+		virtio_bus_discard(bus, device, number);
 	}
-	return bus->devices[number] ? 0 : virtio_bus_add_device(bus, number);
+}
+
+static void virtio_bus_add(struct insula_bus *bus, u32 number)
+{
+	struct insula_virtio *device = insula_virtio_create(bus, &bus->parent->dev, number);
+
+	if (IS_ERR(device))
+		pr_err("cannot add virtio device %d: %ld\n", number, PTR_ERR(device));
+	else
+		insula_bus_plug(bus, number, device);
+}
+
+/*
+ * Compare a device with the base's. One that is being removed, or could not be added, is looked at
+ * once more afterwards.
+ */
+static void virtio_bus_match(struct insula_bus *bus, u32 number, bool present)
+{
+	bool free = !insula_bus_plugging(bus, number); /* then it is this work that adds one */
+	struct insula_virtio *device = insula_bus_get_device(bus, number);
+
+	if (!device) {
+		if (present && free)
+			virtio_bus_add(bus, number);
+		return;
+	}
+	if (!present || insula_virtio_broken(device))
+		virtio_bus_discard(bus, device, number);
+	else if (insula_virtio_suspended(device))
+		virtio_bus_resume(bus, device, number);
+	insula_virtio_put(device);
 }
 
 /* Add and remove devices to match those of the base. */
 static void virtio_bus_refresh(struct insula_bus *bus)
 {
 	DECLARE_BITMAP(present, INSULA_VIRTIO_DEVICES_MAX);
-	int number, err;
+	u32 number;
+	int err;
 
 	WRITE_ONCE(bus->stale, false);
 	err = virtio_bus_list(bus, present);
@@ -285,25 +147,30 @@ static void virtio_bus_refresh(struct insula_bus *bus)
 		pr_err("cannot list the base's virtio devices: %d\n", err);
 		return;
 	}
-	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++) {
-		err = 0;
-		if (test_bit(number, present))
-			err = virtio_bus_restore(bus, number);
-		else
-			virtio_bus_remove_device(bus, number, false);
-		if (err)
-			pr_err("cannot add virtio device %d: %d\n", number, err);
-	}
+	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
+		virtio_bus_match(bus, number, test_bit(number, present));
+}
+
+/* The base's side of a device is gone, until the next session or for good. */
+static void virtio_bus_suspend(struct insula_bus *bus, u32 number, bool moved)
+{
+	struct insula_virtio *device = insula_bus_get_device(bus, number);
+
+	if (!device)
+		return;
+	if (!insula_virtio_suspend(device, moved))
+		virtio_bus_discard(bus, device, number);
+	insula_virtio_put(device);
 }
 
 static void virtio_bus_leave(struct insula_bus *bus)
 {
-	int number;
+	bool moved = insula_session_moved(bus->endpoint);
+	u32 number;
 
 	WRITE_ONCE(bus->broken, true);
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
-		if (bus->devices[number] && !insula_virtio_suspend(bus->devices[number]))
-			virtio_bus_remove_device(bus, number, true);
+		virtio_bus_suspend(bus, number, moved);
 	mutex_lock(&bus->lock);
 	insula_endpoint_leave(bus->endpoint);
 	mutex_unlock(&bus->lock);
@@ -318,7 +185,7 @@ static bool virtio_bus_join(struct insula_bus *bus)
 	if (joined) {
 		WRITE_ONCE(bus->broken, false);
 		WRITE_ONCE(bus->stale, true);
-		virtio_bus_enable_rings(bus);
+		insula_bus_enable_rings(bus);
 	}
 	mutex_unlock(&bus->lock);
 	return joined;
@@ -333,16 +200,17 @@ static void virtio_bus_take_events(struct insula_bus *bus)
 	mutex_lock(&bus->lock);
 	insula_consumer_stay_awake(&bus->endpoint->consumer);
 	do {
-		size = virtio_bus_receive(bus, &message);
+		size = insula_bus_receive(bus, &message);
 		if (size >= 0)
-			virtio_bus_note_event(bus, &message.header);
+			insula_bus_note_event(bus, &message.header);
 	} while (size >= 0);
 	if (size != -EAGAIN)
 		WRITE_ONCE(bus->broken, true);
-	virtio_bus_enable_rings(bus);
+	insula_bus_enable_rings(bus);
 	mutex_unlock(&bus->lock);
 	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
-		if (test_and_clear_bit(number, bus->changed) && bus->devices[number])
+		if (test_and_clear_bit(number, bus->changed) && !insula_bus_plugging(bus, number) &&
+		    bus->devices[number])
 			insula_virtio_config_changed(bus->devices[number]);
 }
 
@@ -350,6 +218,8 @@ static void virtio_bus_work(struct work_struct *work)
 {
 	struct insula_bus *bus = container_of(work, struct insula_bus, work);
 
+	if (READ_ONCE(bus->ending))
+		return;
 	if (bus->endpoint->joined &&
 	    (READ_ONCE(bus->broken) || insula_session_disconnected(bus->endpoint)))
 		virtio_bus_leave(bus);
@@ -360,6 +230,26 @@ static void virtio_bus_work(struct work_struct *work)
 		virtio_bus_refresh(bus);
 }
 
+/* A device has waited for its address for long enough. */
+static void virtio_bus_timeout(struct work_struct *work)
+{
+	insula_bus_look_again(container_of(work, struct insula_bus, timeout.work));
+}
+
+/* A card that waits for its address may have it now. */
+static int virtio_bus_card_event(struct notifier_block *block, unsigned long event, void *info)
+{
+	struct device *device = netdev_notifier_info_to_dev(info)->dev.parent;
+
+	if (event == NETDEV_CHANGEADDR && device && device->parent == &bus.parent->dev)
+		insula_bus_look_again(&bus);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block card_events = {
+	.notifier_call = virtio_bus_card_event,
+};
+
 static int __init virtio_bus_init(void)
 {
 	int err;
@@ -367,13 +257,17 @@ static int __init virtio_bus_init(void)
 	mutex_init(&bus.lock);
 	spin_lock_init(&bus.devices_lock);
 	INIT_WORK(&bus.work, virtio_bus_work);
+	INIT_DELAYED_WORK(&bus.timeout, virtio_bus_timeout);
 	bus.queue = alloc_ordered_workqueue("insula_virtio", 0);
 	if (!bus.queue)
 		return -ENOMEM;
+	err = insula_bus_init_plugs(&bus);
+	if (err)
+		goto destroy;
 	bus.parent = platform_device_register_simple("insula_virtio", PLATFORM_DEVID_NONE, NULL, 0);
 	if (IS_ERR(bus.parent)) {
 		err = PTR_ERR(bus.parent);
-		goto destroy;
+		goto end_plugs;
 	}
 	bus.endpoint = insula_guest_endpoint_open(INSULA_CHANNEL_VIRTIO);
 	if (IS_ERR(bus.endpoint)) {
@@ -381,29 +275,54 @@ static int __init virtio_bus_init(void)
 		pr_err("there is no channel for virtio devices: %d\n", err);
 		goto unregister;
 	}
+	err = register_netdevice_notifier(&card_events);
+	if (err)
+		goto release;
 	insula_endpoint_enable(bus.endpoint, virtio_bus_rung);
 	/* The base may have begun a session already. */
 	queue_work(bus.queue, &bus.work);
 	return 0;
 
+release:
+	insula_endpoint_release(bus.endpoint);
 unregister:
 	platform_device_unregister(bus.parent);
+end_plugs:
+	insula_bus_end_plugs(&bus);
 destroy:
 	destroy_workqueue(bus.queue);
 	return err;
 }
 
+/* End the works, which queue each other. */
+static void virtio_bus_end_works(void)
+{
+	WRITE_ONCE(bus.ending, true);
+	cancel_work_sync(&bus.work);
+	cancel_delayed_work_sync(&bus.timeout);
+	/* Not cancelled: a device that is being removed has to be gone. */
+	insula_bus_flush_plugs(&bus);
+	cancel_work_sync(&bus.work);
+}
+
 static void __exit virtio_bus_exit(void)
 {
-	int number;
+	u32 number;
 
+	unregister_netdevice_notifier(&card_events);
 	insula_endpoint_disable(bus.endpoint);
-	cancel_work_sync(&bus.work);
+	virtio_bus_end_works();
 	/* The doorbell is disabled, but responses are still polled for. */
-	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++)
-		virtio_bus_remove_device(&bus, number, true);
+	for (number = 0; number < INSULA_VIRTIO_DEVICES_MAX; number++) {
+		if (!bus.devices[number])
+			continue;
+		insula_virtio_break(bus.devices[number]);
+		insula_bus_unplug(&bus, number);
+	}
+	insula_bus_flush_plugs(&bus);
 	insula_endpoint_release(bus.endpoint);
 	platform_device_unregister(bus.parent);
+	insula_bus_end_plugs(&bus);
 	destroy_workqueue(bus.queue);
 }
 

@@ -6,6 +6,7 @@
 #include "virtio/device.h"
 
 #include <linux/err.h>
+#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
@@ -14,8 +15,12 @@
 #include <linux/virtio_ring.h>
 
 #include "compat/virtio.h"
+#include "virtio/moved.h"
 #include "virtio/vdev.h"
 #include "virtio/vqueue.h"
+
+/* Time for a node's agent to give a card its new address: some nodes have no agent. */
+#define MOVED_TIMEOUT	(30 * HZ)
 
 void insula_vdev_begin(const struct insula_virtio *device, struct insula_virtio_message *message,
 		       u8 id)
@@ -179,7 +184,7 @@ static void vdev_set_status(struct virtio_device *core, u8 value)
 	struct insula_virtio_status *status = (void *)message.body;
 
 	vdev_pin_module(insula_vdev_of(core), value);
-	insula_vdev_of(core)->status = value;
+	WRITE_ONCE(insula_vdev_of(core)->status, value);
 	insula_vdev_begin(insula_vdev_of(core), &message, INSULA_VIRTIO_SET_STATUS);
 	status->status = value;
 	insula_vdev_request(insula_vdev_of(core), &message, sizeof(*status), sizeof(*status));
@@ -196,6 +201,8 @@ static int vdev_find_vqs(struct virtio_device *core, unsigned int count, struct 
 	struct virtqueue_info info;
 	u32 i, index = 0;
 
+	/* Pairs with insula_virtio_break(): either sees the other. */
+	smp_store_mb(insula_vdev_of(core)->driven, true);
 	for (i = 0; i < count; i++) {
 		info = insula_vq_info(i);
 		queues[i] = info.name ? insula_vqueue_find(insula_vdev_of(core), index++, &info) :
@@ -275,6 +282,11 @@ struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device
 	return device;
 }
 
+bool insula_virtio_is_disk(const struct insula_virtio *device)
+{
+	return device->core.id.device == VIRTIO_ID_BLOCK;
+}
+
 int insula_virtio_register(struct insula_virtio *device)
 {
 	int err;
@@ -287,21 +299,40 @@ int insula_virtio_register(struct insula_virtio *device)
 	return err;
 }
 
-void insula_virtio_unregister(struct insula_virtio *device, bool broken)
+void insula_virtio_break(struct insula_virtio *device)
 {
-	if (broken) {
-		WRITE_ONCE(device->broken, true);
+	/* Pairs with vdev_find_vqs(). Without queues there is nothing to break. */
+	smp_store_mb(device->broken, true);
+	if (READ_ONCE(device->driven))
 		virtio_break_device(&device->core);
-	}
+}
+
+bool insula_virtio_broken(const struct insula_virtio *device)
+{
+	return READ_ONCE(device->broken);
+}
+
+void insula_virtio_unregister(struct insula_virtio *device)
+{
 	unregister_virtio_device(&device->core);
 }
 
-bool insula_virtio_suspend(struct insula_virtio *device)
+bool insula_virtio_suspend(struct insula_virtio *device, bool moved)
 {
+	bool in_use = READ_ONCE(device->status) & VIRTIO_CONFIG_S_DRIVER_OK;
+
+	if (insula_virtio_broken(device))
+		return false;
 	/* Requests to a disk can be repeated; other devices have lost data in flight. */
-	device->suspended = device->core.id.device == VIRTIO_ID_BLOCK &&
-		       device->status & VIRTIO_CONFIG_S_DRIVER_OK;
+	device->moved = in_use && moved && insula_moved_can_wait(device);
+	device->suspended = device->moved || (in_use && insula_virtio_is_disk(device));
+	device->waits_until = jiffies + MOVED_TIMEOUT;
 	return device->suspended;
+}
+
+unsigned long insula_virtio_time_left(const struct insula_virtio *device)
+{
+	return time_before(jiffies, device->waits_until) ? device->waits_until - jiffies : 0;
 }
 
 bool insula_virtio_suspended(const struct insula_virtio *device)
@@ -332,6 +363,8 @@ static int vdev_repeat_setup(struct insula_virtio *device)
 		err = vdev_advance_status(device, status);
 	if (!err)
 		err = insula_vqueues_resume(device);
+	if (!err && device->moved)
+		err = insula_moved_prepare(device);
 	status |= VIRTIO_CONFIG_S_DRIVER_OK;
 	return err ? err : vdev_advance_status(device, status);
 }
@@ -346,12 +379,19 @@ int insula_virtio_resume(struct insula_virtio *device)
 		return err;
 	if (info.device_id != device->core.id.device || info.config_size != device->config_size)
 		return -EPROTO;
+	if (device->moved && !insula_moved_has_address(device))
+		return insula_virtio_time_left(device) ? -EINPROGRESS : -ETIMEDOUT;
 	device->resuming = true;
 	err = vdev_repeat_setup(device);
 	device->resuming = false;
 	if (!err)
 		device->suspended = false;
 	return err;
+}
+
+void insula_virtio_get(struct insula_virtio *device)
+{
+	refcount_inc(&device->refs);
 }
 
 void insula_virtio_put(struct insula_virtio *device)

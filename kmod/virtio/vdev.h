@@ -18,7 +18,10 @@ struct insula_virtio {
 	u32 config_size;
 	u32 generation;		/* of the configuration, when last read */
 	bool broken;		/* the base's side is gone for good */
+	bool driven;		/* a driver has begun to make queues: the virtio core knows it */
 	bool suspended;		/* it is gone until the next session */
+	bool moved;		/* that is a session of a copy with its own base */
+	unsigned long waits_until;	/* for its address, in jiffies */
 	bool in_use;		/* by a driver, so this module is pinned */
 	bool resuming;		/* status changes are not the driver's */
 	u8 status;		/* last set by the driver */

@@ -10,8 +10,8 @@ mod image {
 
     /// Called by `boot.S` of `bare` on the first core.
     #[unsafe(no_mangle)]
-    extern "C" fn bare_first_core(boot_params: u64, image: u64) -> ! {
-        start::first_core(boot_params, image)
+    extern "C" fn bare_first_core(boot_params: u64, image: u64, shared: u64) -> ! {
+        start::first_core(boot_params, image, shared)
     }
 
     #[panic_handler]

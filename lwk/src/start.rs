@@ -10,7 +10,7 @@ use alloc::vec;
 use insula_bare::memory::{self, PhysAddr};
 use insula_bare::paging::PageTable;
 use insula_bare::start::{LOW_PAGES, SecondaryCore, Trampoline};
-use insula_bare::{Entry, FRAME_SIZE, apic, cpu, per_core, trap};
+use insula_bare::{Entry, FRAME_SIZE, apic, called, cpu, per_core, trap};
 
 use crate::base::area::{self, DelegationArea};
 use crate::hw::boot_info::BootInfo;
@@ -26,14 +26,14 @@ use crate::{info, warning};
 /// End of the low memory in which cores are started.
 const LOW_END: u64 = 1 << 20;
 
-/// Entry of the first core, on its early stack and page table.
-pub fn first_core(boot_params: u64, image: u64) -> ! {
+/// Entry of the first core, on its early stack and page table. `shared`: the page by which the base
+/// shares the core, or 0.
+pub fn first_core(boot_params: u64, image: u64, shared: u64) -> ! {
+    called::init(shared);
     clock::init();
     heap::init();
-    let (boot_params, image) = match entry(boot_params, image) {
-        Entry::Started { boot_params, image } => (boot_params, image),
-        Entry::Called { .. } => unreachable!("this kernel is entered only by a start-up IPI"),
-    };
+    let entry = entry(boot_params, image);
+    let (Entry::Started { boot_params, image } | Entry::Called { boot_params, image }) = entry;
     let image = MemoryRange {
         start: image.0,
         size: kernel_table::image_size(),
@@ -46,10 +46,13 @@ pub fn first_core(boot_params: u64, image: u64) -> ! {
     cores::set_apic_ids(&boot_info.cores);
     cores::set_up(0, boot_info.cores[0]);
     trap::set_interrupt_handler(interrupts::handle_interrupt);
+    called::pass_on_nmis();
     add_memory(&boot_info, image);
     let mut kernel = load_kernel_table(&boot_info, image);
-    apic::enable();
-    apic::calibrate_timer(clock::tsc_khz());
+    if let Entry::Started { .. } = entry {
+        apic::enable();
+        apic::calibrate_timer(clock::tsc_khz());
+    }
     cores::mark_up();
     start_others(&boot_info, &mut kernel);
     kernel_table::set(kernel);
@@ -63,6 +66,9 @@ pub fn first_core(boot_params: u64, image: u64) -> ! {
         !boot_info.command_line.has("crash"),
         "panic requested on the command line"
     );
+    while boot_info.command_line.has("hang") {
+        cpu::relax();
+    }
     if boot_info.command_line.has("once") {
         process_table::power_off_after_last();
     }
@@ -76,9 +82,10 @@ pub fn first_core(boot_params: u64, image: u64) -> ! {
 
 /// Describes how the kernel was entered.
 fn entry(boot_params: u64, image: u64) -> Entry {
-    Entry::Started {
-        boot_params: PhysAddr(boot_params),
-        image: PhysAddr(image),
+    let (boot_params, image) = (PhysAddr(boot_params), PhysAddr(image));
+    match called::page() {
+        None => Entry::Started { boot_params, image },
+        Some(_) => Entry::Called { boot_params, image },
     }
 }
 
@@ -120,6 +127,11 @@ fn load_kernel_table(boot_info: &BootInfo, image: MemoryRange) -> PageTable {
     let mode = apic::choose_mode(max_id, &mut kernel, &mut KernelFrames)
         .expect("mapping the APIC's registers");
     info!("local APICs: {mode}");
+    if let Some(page) = called::page() {
+        let mapped = page.map(&mut kernel, &mut KernelFrames);
+        mapped.expect("mapping the pages of the shared core");
+        info!("the core is shared with the base");
+    }
     // SAFETY: the table maps the image with the current stack, and all memory, where they are now.
     unsafe { cpu::set_root(kernel.root().0) };
     kernel

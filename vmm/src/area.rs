@@ -21,6 +21,8 @@ use insula_bare::per_core::PerCore;
 
 use crate::function::Function;
 
+/// Lower vectors are exceptions.
+const FIRST_VECTOR: u8 = 32;
 /// Offset of the word for NMIs while the monitor runs. vmx/enter.S has it.
 const NMI_CONTROLS: u64 = 0xff8;
 /// Offset of the guest's control block (VMCB or VMCS).
@@ -345,6 +347,13 @@ impl Header {
     #[must_use]
     pub fn tsc_offset(&self) -> u64 {
         self.read(offset_of!(Monitor, tsc_offset))
+    }
+
+    /// Vector of the interrupt that the first core gets as it goes on, if any.
+    #[must_use]
+    pub fn interrupt(&self) -> Option<u8> {
+        let vector = u8::try_from(self.read(offset_of!(Monitor, interrupt)));
+        vector.ok().filter(|&vector| vector >= FIRST_VECTOR)
     }
 
     /// Whether the node has ended.

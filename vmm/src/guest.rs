@@ -110,11 +110,9 @@ pub trait Guest: Sized {
     /// Has it enter the node's kernel, in 64-bit mode.
     fn enter_kernel(&mut self, entry: u64, page_table: u64, argument: u64);
 
-    /// What a paused guest was doing: plain integers.
+    /// What a paused guest was doing: plain integers. With [`crate::state`] it is all from which another
+    /// core can go on.
     type Paused: Copy;
-
-    /// Whether that, with [`crate::state`], is all of it, and another core can go on from it.
-    const CAN_GO_ON: bool;
 
     /// Prepares it to go on from another core's state: adds this to its time stamp counter, and has
     /// all that shows which core it is exit: CPUID, and registers of its local APIC.

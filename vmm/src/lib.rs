@@ -56,6 +56,7 @@
 //! | [`exit`] | exits, whatever the kind |
 //! | [`start_state`] | the state in which a guest's core starts |
 //! | [`state`] | the state that a paused core leaves, and another one goes on from |
+//! | [`extended`] | extended states of a core (XSAVE) in it |
 //! | [`svm`] | AMD's virtualization (SVM) |
 //! | [`vmx`] | Intel's virtualization (VMX) |
 //!
@@ -70,6 +71,7 @@
 
 pub mod area;
 pub mod exit;
+pub mod extended;
 pub mod function;
 pub mod guest;
 pub mod policy;

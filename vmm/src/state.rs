@@ -9,7 +9,7 @@
 //! monitor runs, which uses none of them. An interrupt that is in service cannot be taken elsewhere, so
 //! such a state is marked.
 //!
-//! Source: Intel SDM volume 3, chapter 11 for the local APIC, volume 1, chapter 13 for XSAVE.
+//! Source: Intel SDM volume 3, chapter 11 for the local APIC.
 
 use core::arch::asm;
 use core::mem::size_of;
@@ -18,16 +18,16 @@ use insula_abi::monitor::{MONITOR_STATE_MAGIC, MONITOR_STATE_SIZE, MonitorState}
 use insula_bare::{apic, cpu};
 
 use crate::area::Area;
+use crate::extended;
 use crate::policy::msr::{self, LocalVector, LocalVectors};
+use crate::policy::saved::Takes;
 
 /// Offsets of the parts.
 const REGISTERS: usize = size_of::<MonitorState>();
 const PAUSED: usize = 0x400;
 const EXTENDED: usize = 0x2000;
-/// Bytes of the extended state that XRSTOR wants to be zero, at least: its header.
-const LEGACY_SIZE: usize = 512;
-const HEADER_SIZE: usize = 64;
-
+/// Bytes for the extended state.
+const ROOM: usize = MONITOR_STATE_SIZE as usize - EXTENDED;
 /// First of eight registers each: interrupts in service, and pending.
 const IN_SERVICE: u32 = 0x810;
 const PENDING: u32 = 0x820;
@@ -93,7 +93,7 @@ pub unsafe fn save<P: Copy>(area: Area, paused: &P) {
         let registers = Registers::read(offset);
         at.add(REGISTERS).cast::<Registers>().write(registers);
         at.add(PAUSED).cast::<P>().write(*paused);
-        let fits = save_extended(at.add(EXTENDED));
+        let fits = extended::save(at.add(EXTENDED), ROOM);
         let in_service: u64 = (0..8).map(|part| cpu::read_msr(IN_SERVICE + part)).sum();
         at.cast::<MonitorState>().write(MonitorState {
             magic: if fits { MONITOR_STATE_MAGIC } else { 0 },
@@ -119,7 +119,7 @@ pub unsafe fn load<P: Copy>(area: Area, offset: u64) -> Option<P> {
             "there is no state to go on from"
         );
         let registers = at.add(REGISTERS).cast::<Registers>().read();
-        load_extended(at.add(EXTENDED), registers.xcr0);
+        extended::load(at.add(EXTENDED), registers.xcr0);
         registers.write(offset);
         (head.running != 0).then(|| at.add(PAUSED).cast::<P>().read())
     }
@@ -133,21 +133,26 @@ impl Registers {
     unsafe fn read(offset: u64) -> Self {
         // SAFETY: reading changes nothing, and the processor has the registers.
         unsafe {
+            // Before the pending interrupts: a timer that expires in between is among these then. The other
+            // way round it would be lost, and with it the next one, which its handler sets.
+            let [initial_count, current_count] =
+                [INITIAL_COUNT, CURRENT_COUNT].map(|register| cpu::read_msr(register));
+            let deadline = match apic::has_deadline() {
+                true => shift(cpu::read_msr(DEADLINE), offset),
+                false => 0,
+            };
             Self {
-                xcr0: match has_xsave() {
-                    true => read_xcr0(),
+                xcr0: match extended::has_xsave() {
+                    true => extended::read_xcr0(),
                     false => 0,
                 },
                 debug: read_debug(),
                 msrs: MSRS.map(|register| read_if(register, has_msr)),
                 apic: APIC.map(|register| read_if(register, has_apic)),
                 pending: core::array::from_fn(|part| cpu::read_msr(PENDING + part as u32)),
-                initial_count: cpu::read_msr(INITIAL_COUNT),
-                current_count: cpu::read_msr(CURRENT_COUNT),
-                deadline: match apic::has_deadline() {
-                    true => shift(cpu::read_msr(DEADLINE), offset),
-                    false => 0,
-                },
+                initial_count,
+                current_count,
+                deadline,
             }
         }
     }
@@ -160,9 +165,10 @@ impl Registers {
         // SAFETY: as promised by the caller. The monitor uses none of them.
         unsafe {
             write_debug(self.debug);
+            let takes = takes();
             for (register, value) in MSRS.into_iter().zip(self.msrs) {
                 if has_msr(register) {
-                    cpu::write_msr(register, value);
+                    cpu::write_msr(register, takes.msr(register, value));
                 }
             }
             let has = LocalVectors {
@@ -171,13 +177,13 @@ impl Registers {
             };
             for (register, value) in APIC.into_iter().zip(self.apic) {
                 if let Some(value) = allowed(register, value, has) {
-                    cpu::write_msr(register, value);
+                    cpu::write_msr(register, takes.msr(register, value));
                 }
             }
             for vector in self.pending_vectors() {
                 cpu::write_msr(SELF_IPI, vector);
             }
-            cpu::write_msr(INITIAL_COUNT, self.ticks_left());
+            cpu::write_msr(INITIAL_COUNT, takes.msr(INITIAL_COUNT, self.ticks_left()));
             if apic::has_deadline() {
                 cpu::write_msr(DEADLINE, shift(self.deadline, offset.wrapping_neg()));
             }
@@ -189,17 +195,43 @@ impl Registers {
         (16..256).filter(|&vector| self.pending[vector as usize / 32] >> (vector % 32) & 1 != 0)
     }
 
-    /// Of the timer: until its next interrupt or, if that was the last one, 0. A periodic one begins anew.
+    /// Of the timer: until its next interrupt. A periodic one begins anew. One that has expired fires once
+    /// more: its interrupt may not have been pending yet (an emulator's comes late), and a kernel that loses
+    /// it never sets the next one. If it was handled already, another one does no harm.
     fn ticks_left(&self) -> u64 {
         const PERIODIC: u64 = 1 << 17;
         let is_periodic = APIC
             .into_iter()
             .zip(self.apic)
             .any(|(register, value)| register == 0x832 && value & PERIODIC != 0);
-        match is_periodic {
-            true => self.initial_count,
-            false => self.current_count,
+        match self.initial_count {
+            0 => 0,
+            count if is_periodic => count,
+            _ => self.current_count.max(1),
         }
+    }
+}
+
+/// What the registers of this core take.
+#[must_use]
+pub fn takes() -> Takes {
+    const VERSION: u32 = 0x803;
+    let features = cpu::cpuid(7, 0);
+    // SAFETY: the core's local APIC is in x2APIC mode, and has the register; reading changes nothing.
+    let version = unsafe { cpu::read_msr(VERSION) };
+    Takes {
+        address_bits: cpu::cpuid(0x8000_0008, 0).eax >> 8 & 0xff,
+        features: features.edx,
+        speculation_features: match features.eax {
+            0 | 1 => 0,
+            _ => cpu::cpuid(7, 2).edx,
+        },
+        supervisor_states: match extended::has_xsave() {
+            true => extended::supervisor_states(),
+            false => 0,
+        },
+        branch_tracking: features.edx & 1 << 20 != 0,
+        broadcast_suppression: version & 1 << 24 != 0,
     }
 }
 
@@ -207,7 +239,7 @@ impl Registers {
 fn has_msr(register: u32) -> bool {
     match register {
         0x48 => cpu::cpuid(7, 0).edx & 1 << 26 != 0,
-        0xda0 => cpu::cpuid(0xd, 1).eax & 1 << 3 != 0 && has_xsave(),
+        0xda0 => cpu::cpuid(0xd, 1).eax & 1 << 3 != 0 && extended::has_xsave(),
         0x6a0..=0x6a8 => cpu::cpuid(7, 0).ecx & 1 << 7 != 0,
         _ => cpu::cpuid(0x8000_0001, 0).edx & 1 << 27 != 0,
     }
@@ -248,71 +280,6 @@ unsafe fn read_if(register: u32, has: fn(u32) -> bool) -> u64 {
         true => unsafe { cpu::read_msr(register) },
         false => 0,
     }
-}
-
-/// Whether the processor has XSAVE, which is then enabled.
-fn has_xsave() -> bool {
-    const CR4_OSXSAVE: u64 = 1 << 18;
-    let has_it = cpu::cpuid(1, 0).ecx & 1 << 26 != 0;
-    if has_it {
-        // SAFETY: the processor has the bit, and the monitor uses none of the states. The guest's CR4 is
-        // another.
-        unsafe { cpu::change_cr4(0, CR4_OSXSAVE) }
-    }
-    has_it
-}
-
-/// Saves all enabled extended states. Returns whether they fit.
-///
-/// # Safety
-/// There is room from `to` to the end of the state, aligned to 64 bytes.
-unsafe fn save_extended(to: *mut u8) -> bool {
-    const ROOM: usize = MONITOR_STATE_SIZE as usize - EXTENDED;
-    // SAFETY: as promised by the caller; XSAVE does not write its whole header.
-    unsafe {
-        if !has_xsave() {
-            asm!("fxsave64 [{}]", in(reg) to, options(nostack, preserves_flags));
-            return true;
-        }
-        if cpu::cpuid(0xd, 0).ebx as usize > ROOM {
-            return false;
-        }
-        to.add(LEGACY_SIZE).write_bytes(0, HEADER_SIZE);
-        asm!("xsave64 [{}]", in(reg) to, in("eax") u32::MAX, in("edx") u32::MAX,
-             options(nostack, preserves_flags));
-    }
-    true
-}
-
-/// Loads them, for which they are enabled first.
-///
-/// # Safety
-/// [`save_extended`] wrote them, on a processor that has no more.
-unsafe fn load_extended(from: *const u8, xcr0: u64) {
-    // SAFETY: as promised by the caller.
-    unsafe {
-        if !has_xsave() {
-            asm!("fxrstor64 [{}]", in(reg) from, options(nostack, preserves_flags));
-            return;
-        }
-        cpu::write_xcr0(xcr0);
-        asm!("xrstor64 [{}]", in(reg) from, in("eax") u32::MAX, in("edx") u32::MAX,
-             options(nostack, preserves_flags));
-    }
-}
-
-/// Reads XCR0.
-///
-/// # Safety
-/// CR4.OSXSAVE is set.
-unsafe fn read_xcr0() -> u64 {
-    let (low, high): (u32, u32);
-    // SAFETY: as promised by the caller.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
-             options(nomem, nostack, preserves_flags));
-    }
-    u64::from(high) << 32 | u64::from(low)
 }
 
 /// Reads the addresses of breakpoints.
@@ -385,6 +352,11 @@ mod tests {
             ..Registers::default()
         };
         assert_eq!(registers.ticks_left(), 40);
+        registers.current_count = 0;
+        assert_eq!(registers.ticks_left(), 1, "it may have expired just now");
+        registers.initial_count = 0;
+        assert_eq!(registers.ticks_left(), 0, "it was stopped");
+        registers.initial_count = 100;
         registers.apic[3] = 1 << 17 | 0xec;
         assert_eq!(APIC[3], 0x832);
         assert_eq!(registers.ticks_left(), 100);

@@ -172,10 +172,8 @@ impl<G: Guest> Core<G> {
     fn pause(&mut self) {
         let registers = self.guest.pt_regs();
         let paused = self.guest.pause();
-        if G::CAN_GO_ON {
-            // SAFETY: it is plain integers, and the core's guest is paused.
-            unsafe { state::save(self.area, &paused) }
-        }
+        // SAFETY: it is plain integers, and the core's guest is paused.
+        unsafe { state::save(self.area, &paused) }
         self.paused = Some(paused);
         self.area.set_paused(registers);
     }

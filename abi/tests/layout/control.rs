@@ -84,7 +84,7 @@ pub(crate) fn structures() -> Facts {
             cpus_count,
             cpus,
             memory,
-            flags
+            core_share
         ]
     );
     structure!(
@@ -168,6 +168,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_DESCRIPTION_MAX = insula_abi::DESCRIPTION_MAX,
         INSULA_NODE_CPUS_MAX = insula_abi::NODE_CPUS_MAX,
         INSULA_GRANULE = insula_abi::GRANULE,
+        INSULA_WORKING_SET_MAX = insula_abi::WORKING_SET_MAX,
         INSULA_LOWMEM_LIMIT = insula_abi::LOWMEM_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
@@ -191,6 +192,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_POOL_RESERVE = ioctl::POOL_RESERVE,
         INSULA_POOL_RELEASE = ioctl::POOL_RELEASE,
         INSULA_MEMORY_CREATE = ioctl::MEMORY_CREATE,
+        INSULA_BASE_MEMORY = ioctl::BASE_MEMORY,
         INSULA_IMAGE_ADD = ioctl::IMAGE_ADD,
         INSULA_IMAGE_OPEN = ioctl::IMAGE_OPEN,
         INSULA_IMAGE_REMOVE = ioctl::IMAGE_REMOVE,
@@ -204,6 +206,10 @@ pub(crate) fn constants() -> Facts {
         INSULA_MEMORY_COPY = ioctl::MEMORY_COPY,
         INSULA_MEMORY_SHOW = ioctl::MEMORY_SHOW,
         INSULA_MEMORY_USE = ioctl::MEMORY_USE,
+        INSULA_MEMORY_STORE_SET = ioctl::MEMORY_STORE_SET,
+        INSULA_MEMORY_OWN_SET = ioctl::MEMORY_OWN_SET,
+        INSULA_MEMORY_LIST_SET = ioctl::MEMORY_LIST_SET,
+        INSULA_MEMORY_GIVE_SET = ioctl::MEMORY_GIVE_SET,
         INSULA_NODE_START = ioctl::NODE_START,
         INSULA_NODE_STOP = ioctl::NODE_STOP,
         INSULA_NODE_INFO = ioctl::NODE_INFO,
@@ -239,6 +245,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_CPU_BASE = CpuOwner::BASE.0,
         INSULA_CPU_POOL = CpuOwner::POOL.0,
         INSULA_CPU_NODE = CpuOwner::NODE.0,
+        INSULA_CPU_SHARED = CpuOwner::SHARED.0,
         INSULA_CREATING = State::CREATING.0,
         INSULA_CREATED = State::CREATED.0,
         INSULA_RUNNING = State::RUNNING.0,
@@ -254,6 +261,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_REASON_HUNG = Reason::HUNG.0,
         INSULA_REASON_DEVICE_LOST = Reason::DEVICE_LOST.0,
         INSULA_REASON_VIOLATION = Reason::VIOLATION.0,
+        INSULA_REASON_FINDING = Reason::FINDING.0,
     });
     facts
 }

@@ -13,9 +13,10 @@ mod grant;
 mod hotplug;
 mod lwk;
 mod monitor;
+mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
@@ -24,6 +25,7 @@ const HEADERS: [&str; 9] = [
     "insula_monitor.h",
     "insula_grant.h",
     "insula_hotplug.h",
+    "insula_shared_core.h",
     "insula_virtio.h",
 ];
 
@@ -57,7 +59,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 7]) -> Facts {
+fn all(of_each: [Facts; 8]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -69,6 +71,7 @@ fn structures() -> Facts {
         monitor::structures(),
         grant::structures(),
         hotplug::structures(),
+        shared_core::structures(),
         virtio::structures(),
     ])
 }
@@ -80,6 +83,7 @@ fn constants() -> Facts {
         lwk::constants(),
         monitor::constants(),
         grant::constants(),
+        shared_core::constants(),
         virtio::constants(),
         Facts::new(),
     ])
@@ -93,6 +97,7 @@ fn enumerators() -> Facts {
         monitor::enumerators(),
         grant::enumerators(),
         hotplug::enumerators(),
+        Facts::new(),
         Facts::new(),
     ])
 }

@@ -39,7 +39,8 @@ pub(crate) fn structures() -> Facts {
             doorbells,
             page_doorbell,
             goes_on,
-            tsc_offset
+            tsc_offset,
+            interrupt
         ]
     );
     structure!(

@@ -158,6 +158,16 @@ int insula_doorbell_create(struct insula_doorbell *doorbell)
 	return 0;
 }
 
+int insula_doorbell_pin(struct insula_doorbell *doorbell, u32 cpu)
+{
+	int err = irq_set_affinity(doorbell->irq, cpumask_of(cpu));
+
+	if (err)
+		return err;
+	irq_set_status_flags(doorbell->irq, IRQ_NO_BALANCING);
+	return irqd_cfg(irq_get_irq_data(doorbell->irq))->vector;
+}
+
 void insula_doorbell_destroy(struct insula_doorbell *doorbell)
 {
 	insula_doorbell_publish(doorbell, NULL);

@@ -30,6 +30,12 @@ void insula_doorbells_exit(void);
 /* Allocate its interrupt; `rung` is set. Not published yet. Sleeps. */
 int insula_doorbell_create(struct insula_doorbell *doorbell);
 
+/*
+ * Have it interrupt one core for good, which must not go offline. Returns its vector there, or an
+ * error. Sleeps.
+ */
+int insula_doorbell_pin(struct insula_doorbell *doorbell, u32 cpu);
+
 /* Unpublish and free it: on return rung() is not called any more. Sleeps. */
 void insula_doorbell_destroy(struct insula_doorbell *doorbell);
 

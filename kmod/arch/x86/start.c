@@ -19,6 +19,7 @@
 #include <asm/pgtable.h>
 #include <asm/trapnr.h>
 
+#include "arch/x86/shared_core.h"
 #include "arch/x86/start.h"
 #include "arch/x86/trampoline.h"
 #include "compat/compat.h"
@@ -190,7 +191,12 @@ static void start_send(u32 icr, u32 apic_id)
 
 void insula_start_reset(u32 apic_id)
 {
-	start_send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
+	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
+
+	if (shared)
+		insula_shared_core_close(shared);
+	else
+		start_send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
 }
 
 void insula_start_interrupt(u32 apic_id, u8 vector)
@@ -257,8 +263,11 @@ static bool start_kick(u32 apic_id, bool park)
 
 int insula_start_park(u32 apic_id)
 {
+	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
 	int err;
 
+	if (shared)
+		return insula_shared_core_stop(shared);
 	mutex_lock(&start.lock);
 	start_put64(TRAMPOLINE_ENTRY, 0);
 	start_put32(TRAMPOLINE_ENTERED, 0);
@@ -287,8 +296,12 @@ bool insula_start_park_all(const u32 *apic_ids, u32 count)
 
 int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 {
+	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
 	int err = 0;
 
+	if (shared)
+		return READ_ONCE(start.forbidden) ? -ESHUTDOWN :
+						    insula_shared_core_start(shared, entry, tsc);
 	mutex_lock(&start.lock);
 	start_put64(TRAMPOLINE_CR3, entry->page_table);
 	start_put64(TRAMPOLINE_ENTRY, entry->address);

@@ -19,6 +19,9 @@ void insula_start_exit(void);
 phys_addr_t insula_start_trampoline(void);
 
 /*
+ * Of a core that this kernel shares with a node's (shared_core.h), these three affect the node's
+ * kernel alone: it is left, and entered.
+ *
  * Reset a core: it then waits for a start-up IPI. Does not wait for the reset. The caller owns
  * the core. Any context.
  */

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
+use insula_bare::called::{self, SharedPage};
 use insula_bare::per_core::{self, PerCore};
 use insula_bare::{apic, cpu, program_mode};
 use spin::Once;
@@ -12,7 +13,7 @@ use spin::Once;
 /// Vector of the reschedule IPI (Linux' `RESCHEDULE_VECTOR`), which the base also sends as a health
 /// probe.
 pub const RESCHEDULE_VECTOR: u8 = 0xfd;
-/// Vector of the base's doorbell.
+/// Vector of the base's doorbell, on a core that is not shared.
 pub const DOORBELL_VECTOR: u8 = 0x31;
 /// Vector by which cores of this kernel wake each other and request TLB flushes.
 pub(super) const WAKE_VECTOR: u8 = 0x32;
@@ -74,7 +75,9 @@ pub(crate) fn wake(core: u32) {
 /// enters a program.
 pub(crate) fn interrupt(core: u32) {
     if let Some(&apic_id) = APIC_IDS.get().and_then(|ids| ids.get(core as usize)) {
-        apic::send_ipi(apic_id, WAKE_VECTOR);
+        // Of a shared core, which is the only one, all vectors but the doorbell's are the base's.
+        let vector = called::page().map_or(WAKE_VECTOR, SharedPage::vector);
+        apic::send_ipi(apic_id, vector);
     }
 }
 
@@ -116,7 +119,8 @@ pub(crate) fn mark_up() {
 /// Returns the doorbell of the calling core.
 pub(crate) fn doorbell() -> u64 {
     let apic_id = u64::from(per_core::current().apic_id);
-    DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | u64::from(DOORBELL_VECTOR)
+    let vector = called::page().map_or(DOORBELL_VECTOR, SharedPage::vector);
+    DOORBELL_VALID | apic_id << DOORBELL_APIC_SHIFT | u64::from(vector)
 }
 
 fn interrupted() -> &'static AtomicBool {

@@ -8,4 +8,5 @@ pub mod log;
 pub mod memory;
 pub mod power;
 pub mod random;
+pub(crate) mod shared_core;
 pub(crate) mod tlb;

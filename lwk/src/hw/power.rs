@@ -3,9 +3,10 @@
 #![allow(unsafe_code, reason = "tables give the addresses of the registers")]
 
 use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use insula_bare::memory::{self, PhysAddr};
-use insula_bare::{apic, cpu, trap};
+use insula_bare::{apic, called, cpu, trap};
 use spin::Once;
 
 use crate::hw::boot_info::BootInfo;
@@ -51,12 +52,20 @@ pub fn off(why: &str) -> ! {
         // SAFETY: the tables name a byte that nothing else uses.
         unsafe { memory::write(PhysAddr(power_off.address), &[power_off.value]) }
     }
-    cpu::halt_forever()
+    stop()
+}
+
+/// Stops this core for good: a shared one goes back to the base.
+fn stop() -> ! {
+    match called::page() {
+        None => cpu::halt_forever(),
+        Some(page) => page.leave_for_good(),
+    }
 }
 
 /// Logs the panic, marks it for the base, and stops all cores.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
-    if trap::stop_cores_on_nmi() {
+    if is_first_panic() {
         let core = cores::number();
         cores::for_other_apic_ids(apic::send_nmi);
         log::force_unlock(core);
@@ -68,5 +77,15 @@ pub fn panicked(info: &PanicInfo<'_>) -> ! {
             log::append(Level::Emergency, format_args!("at {place}"));
         }
     }
-    cpu::halt_forever()
+    stop()
+}
+
+/// Whether no panic was reported before. From now on NMIs stop cores; those of a shared core are
+/// the base's.
+fn is_first_panic() -> bool {
+    static REPORTED: AtomicBool = AtomicBool::new(false);
+    match called::page() {
+        None => trap::stop_cores_on_nmi(),
+        Some(_) => !REPORTED.swap(true, Ordering::SeqCst),
+    }
 }

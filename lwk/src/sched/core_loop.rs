@@ -6,8 +6,8 @@
 
 use alloc::boxed::Box;
 
+use insula_bare::cpu;
 use insula_bare::user::Trap;
-use insula_bare::{apic, cpu};
 
 use crate::base::area::area;
 use crate::base::counters::{Counter, count};
@@ -15,7 +15,7 @@ use crate::base::{core_words, polling};
 use crate::hw::cores::{ack_interrupts, doorbell, is_interrupted, number};
 use crate::hw::interrupts::{handle_interrupt, is_doorbell_pending, take_doorbell};
 use crate::hw::tlb::switch_page_table;
-use crate::hw::{clock, log};
+use crate::hw::{clock, log, shared_core};
 use crate::sched::{stealing, waiting};
 use crate::syscall::{dispatch, exception, exec, proxy_mask, signal_delivery};
 use crate::task::address_space::base_access::Retry;
@@ -43,6 +43,7 @@ pub(crate) fn run() -> ! {
 
 /// Services everything that an interrupt may have announced.
 fn service_pending() {
+    shared_core::leave_if_interrupted();
     ack_interrupts();
     service_base();
     expire_timeouts();
@@ -114,21 +115,23 @@ fn expire_timeouts() {
 /// Arms the timer of this core, if a time is given; [`stop_timer`] disarms it.
 fn set_timer(at_ns: Option<u64>) {
     if let Some(at_ns) = at_ns {
-        apic::set_timer(clock::tsc_at(at_ns), clock::tsc_khz());
+        shared_core::set_timer(clock::tsc_at(at_ns));
     }
 }
 
 fn stop_timer(at_ns: Option<u64>) {
     if at_ns.is_some() {
-        apic::stop_timer();
+        shared_core::stop_timer();
     }
 }
 
 /// Halts until an interrupt or the next timeout.
 fn sleep() {
     let deadline_ns = next_deadline();
-    set_timer(deadline_ns);
-    cpu::wait_for_interrupt();
+    if let Some(at_ns) = deadline_ns {
+        shared_core::set_timer_to_wait(clock::tsc_at(at_ns));
+    }
+    shared_core::wait_for_interrupt();
     stop_timer(deadline_ns);
 }
 
@@ -344,6 +347,11 @@ fn enter_program(thread: &mut Thread) -> Option<Trap> {
     let slice_end_ns = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
     let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
+    // The base may have had the core meanwhile, to notice the time.
+    if shared_core::is_shared() && is_interrupted() {
+        stop_timer(until_ns);
+        return None;
+    }
     let is_first_core = number() == 0;
     if is_first_core {
         log::set_in_program(true);

@@ -8,9 +8,9 @@ use core::task::Poll;
 use insula_bare::cpu;
 
 use crate::base::polling;
-use crate::hw::clock;
 use crate::hw::cores::{CORES_MAX, doorbell, is_interrupted, number};
 use crate::hw::interrupts::is_doorbell_pending;
+use crate::hw::{clock, shared_core};
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::end_thread;
 use crate::task::remote::ProxyExited;
@@ -51,7 +51,7 @@ fn waiting() -> &'static spin::Mutex<Vec<Blocked>> {
 pub(super) fn polling_time() -> u64 {
     let is_handler = |one: &Blocked| matches!(one, Blocked::Handler(_));
     let waiting = waiting().lock();
-    match waiting.is_empty() {
+    match waiting.is_empty() || shared_core::is_shared() {
         true => 0,
         false if waiting.iter().any(is_handler) => clock::us_to_ticks(POLL_FOR_HANDLER_US),
         false => clock::us_to_ticks(POLL_FOR_CALL_US),
@@ -70,7 +70,10 @@ pub(super) fn spin_for_reply(thread: &mut Thread) -> bool {
     // The base need not ring for this slot; it does for those of others that wait here.
     polling::arm_doorbell(0);
     let began = clock::stamp();
-    let [eager, all] = [SPIN_EAGERLY_US, SPIN_IN_PLACE_US].map(clock::us_to_ticks);
+    let [eager, all] = match shared_core::is_shared() {
+        true => [0, 0],
+        false => [SPIN_EAGERLY_US, SPIN_IN_PLACE_US].map(clock::us_to_ticks),
+    };
     let own = number();
     let is_undisturbed = || !has_more(own, 0) && !is_doorbell_pending() && !is_interrupted();
     let is_complete = loop {

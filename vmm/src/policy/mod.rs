@@ -5,4 +5,5 @@ pub mod icr;
 pub mod msr;
 pub mod pci;
 pub mod port;
+pub mod saved;
 pub mod xcr0;

@@ -9,6 +9,7 @@
 //!
 //! Source: AMD APM volume 2, chapter 15 "Secure Virtual Machine".
 
+mod intercepts;
 pub mod permissions;
 pub mod vmcb;
 
@@ -21,6 +22,7 @@ use crate::area::{Area, AreaPage};
 use crate::exit::Exit;
 use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
 use crate::start_state::{EFER_LMA, StartState};
+use intercepts::{intercepts, resumed_intercepts};
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
     EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
@@ -245,7 +247,6 @@ impl guest::Guest for Guest {
     }
 
     type Paused = Paused;
-    const CAN_GO_ON: bool = true;
 
     fn disguise(&mut self, tsc_offset: u64) {
         self.vmcb.control.tsc_offset = tsc_offset;
@@ -271,6 +272,7 @@ impl guest::Guest for Guest {
 
     fn resume(&mut self, paused: Paused) {
         self.vmcb.state = paused.state;
+        self.vmcb.state.efer |= EFER_SVME;
         self.registers = paused.registers;
         self.vmcb
             .intercept(resumed_intercepts(paused.intercepts, self.has_next_rip));
@@ -404,61 +406,6 @@ impl guest::Guest for Guest {
         self.intercept_return(false);
         if core::mem::take(&mut self.nmi_pending) {
             self.inject_nmi();
-        }
-    }
-}
-
-/// What exits, but for IRET.
-fn intercepts(has_next_rip: bool) -> Intercepts {
-    let mut exits = Intercepts::all() - Intercepts::IRET;
-    // Their length varies. Processors without the next address are emulators, which have no caches.
-    if !has_next_rip {
-        exits -= Intercepts::WBINVD | Intercepts::INVD;
-    }
-    exits
-}
-
-/// What exits of a guest that was paused with these intercepts: they decide only about what changes while
-/// a guest runs, as they may come from a file.
-fn resumed_intercepts(paused: u64, has_next_rip: bool) -> Intercepts {
-    let changing = Intercepts::IRET | Intercepts::CPUID;
-    (intercepts(has_next_rip) - changing) | (Intercepts::from_bits_truncate(paused) & changing)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_ends_no_intercept_that_a_guest_keeps() {
-        for has_next_rip in [false, true] {
-            let fixed = intercepts(has_next_rip) - Intercepts::CPUID;
-            assert_eq!(resumed_intercepts(0, has_next_rip), fixed);
-            let all = resumed_intercepts(u64::MAX, has_next_rip);
-            assert_eq!(all, fixed | Intercepts::CPUID | Intercepts::IRET);
-        }
-    }
-
-    #[test]
-    fn everything_dangerous_exits() {
-        for has_next_rip in [false, true] {
-            let exits = intercepts(has_next_rip);
-            let always = Intercepts::NMI
-                | Intercepts::INIT
-                | Intercepts::CPUID
-                | Intercepts::INVLPGA
-                | Intercepts::PORTS
-                | Intercepts::MSRS
-                | Intercepts::SHUTDOWN
-                | Intercepts::VMRUN
-                | Intercepts::VMMCALL
-                | Intercepts::VMLOAD
-                | Intercepts::VMSAVE
-                | Intercepts::STGI
-                | Intercepts::CLGI
-                | Intercepts::SKINIT;
-            assert!(exits.contains(always));
-            assert_eq!(exits.contains(Intercepts::WBINVD), has_next_rip);
         }
     }
 }

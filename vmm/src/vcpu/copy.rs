@@ -25,10 +25,6 @@ pub(super) fn ring(apic_id: u32, vector: u8) {
 impl<G: Guest> Core<G> {
     /// Goes on from the state in the core's area.
     pub(super) fn go_on(&mut self) {
-        assert!(
-            G::CAN_GO_ON,
-            "this kind of guest cannot go on on another core"
-        );
         self.is_copy = true;
         let offset = self.area.header().tsc_offset();
         // SAFETY: such a state was left by a core with this kind of guest.
@@ -37,6 +33,11 @@ impl<G: Guest> Core<G> {
                 self.guest.resume(paused);
                 self.guest.disguise(offset);
                 self.area.set_running(true);
+                let interrupt = self.area.header().interrupt();
+                if let Some(vector) = interrupt.filter(|_| self.area.index() == 0) {
+                    // Before its first instruction, or as soon as it takes interrupts.
+                    apic::send_ipi(self.area.apic_id(), vector);
+                }
             }
             // The original's waited for its start.
             None => self.guest.disguise(offset),

@@ -27,6 +27,8 @@ bitflags! {
     /// Primary processor-based controls.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Primary: u32 {
+        /// Something is added to the guest's time stamp counter.
+        const TSC_OFFSET = 1 << 3;
         /// The guest exits when it can take an NMI.
         const NMI_WINDOW = 1 << 22;
         /// IN and OUT exit, whatever the port.
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(controls.pin, 0x16 | 1 << 3 | 1 << 5);
         assert_eq!(
             controls.primary,
-            PRIMARY_RESERVED | 1 << 24 | 1 << 28 | 1 << 31
+            PRIMARY_RESERVED | 1 << 3 | 1 << 24 | 1 << 28 | 1 << 31
         );
         // Neither interrupts, HLT, INVLPG, MWAIT, RDPMC, RDTSC, CR3, DR, PAUSE nor descriptor tables exit.
         assert_eq!(controls.pin & 1, 0);

@@ -92,6 +92,12 @@ pub enum Decoded {
     NmiTaken,
 }
 
+/// Whether this is the reason of an exit for memory that the guest does not have, or not so.
+#[must_use]
+pub const fn is_memory(reason: u32) -> bool {
+    reason == reason::EPT_VIOLATION
+}
+
 /// Decodes the exit that fields of the VMCS describe.
 #[must_use]
 pub fn decode(read: impl Fn(u32) -> u64, registers: &Registers) -> Decoded {

@@ -34,6 +34,7 @@ use crate::start_state::{EFER_LMA, EFER_LME, StartState};
 use controls::{Controls, Pin, Primary};
 use exit::{Decoded, Event};
 use pause::Paused;
+use permissions::MSR_MAP;
 use vmcs::{Vmcs, field, segment};
 
 /// CR0: errors of the floating point unit are exceptions.
@@ -48,6 +49,8 @@ const EPT_POINTER: u64 = 6 | 3 << 3;
 /// Interruptibility: blocked by STI or MOV SS for one instruction; by an NMI until IRET.
 const BLOCKED_ONCE: u64 = 3;
 const BLOCKED_BY_NMI: u64 = 1 << 3;
+/// Qualification of an exit for memory: IRET had unblocked NMIs.
+const UNBLOCKED_NMIS: u64 = 1 << 12;
 /// DR6 and pending debug exceptions: a single step.
 const DEBUG_STEP: u64 = 1 << 14;
 /// DR6: breakpoints; and those bits that a debug exception sets: also access to DR6, step, task switch.
@@ -148,13 +151,22 @@ impl Guest {
     fn keep_undelivered(&mut self) {
         let event = Event(self.vmcs.read(field::UNDELIVERED_EVENT) as u32);
         if !event.is_valid() {
-            return;
+            return self.keep_nmis_blocked();
         }
         if event.is_nmi() {
             self.set_interruptibility(BLOCKED_BY_NMI, 0);
         }
         let error = self.vmcs.read(field::UNDELIVERED_ERROR_CODE);
         self.deliver_event(event, error);
+    }
+
+    /// An IRET that has ended the blocking of NMIs, and then missed a page, is executed again (Intel SDM
+    /// volume 3, 28.2.3).
+    fn keep_nmis_blocked(&mut self) {
+        let is_memory = exit::is_memory(self.vmcs.read(field::EXIT_REASON) as u32);
+        if is_memory && self.vmcs.read(field::EXIT_QUALIFICATION) & UNBLOCKED_NMIS != 0 {
+            self.set_interruptibility(0, BLOCKED_BY_NMI);
+        }
     }
 
     /// Has the guest enter an event's handler.
@@ -281,11 +293,11 @@ impl guest::Guest for Guest {
     }
 
     type Paused = Paused;
-    /// Not yet: its state is in more fields, and registers.
-    const CAN_GO_ON: bool = false;
 
-    fn disguise(&mut self, _tsc_offset: u64) {
-        panic!("a guest of VMX goes on on its own core only");
+    /// CPUID exits in any case.
+    fn disguise(&mut self, tsc_offset: u64) {
+        self.vmcs.write(field::TSC_OFFSET, tsc_offset);
+        MSR_MAP.disguise();
     }
 
     fn pause(&mut self) -> Paused {
@@ -295,7 +307,7 @@ impl guest::Guest for Guest {
     }
 
     fn resume(&mut self, paused: Paused) {
-        self.registers = paused.restore(&mut self.vmcs);
+        self.registers = paused.restore(&mut self.vmcs, &self.controls);
         self.flush();
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Source: Intel SDM volume 3, 25.6.9 "MSR-Bitmap Address".
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use crate::policy::msr::{self, Access};
 
 /// First registers of the two ranges of 8192 that the map has; all others exit.
@@ -15,7 +17,7 @@ const WRITE: usize = RANGES.len() * RANGE_BYTES;
 /// One bit for each register, set if reading it exits, and one for writing.
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct MsrMap([u8; 0x1000]);
+pub struct MsrMap([AtomicU8; 0x1000]);
 
 /// The map of all guests.
 pub static MSR_MAP: MsrMap = MsrMap::new();
@@ -43,7 +45,23 @@ impl MsrMap {
             }
             list += 1;
         }
-        Self(map)
+        let mut bytes = [const { AtomicU8::new(0) }; 0x1000];
+        let mut byte = 0;
+        while byte < map.len() {
+            bytes[byte] = AtomicU8::new(map[byte]);
+            byte += 1;
+        }
+        Self(bytes)
+    }
+
+    /// Has those registers exit, too, that show which core it is.
+    pub fn disguise(&self) {
+        for (register, read, write) in msr::DISGUISED {
+            if let Some((byte, bit)) = place(register) {
+                self.0[byte].fetch_or(u8::from(read) << bit, Ordering::Relaxed);
+                self.0[WRITE + byte].fetch_or(u8::from(write) << bit, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Physical and virtual address are offset alike: its virtual address.
@@ -71,8 +89,23 @@ mod tests {
     use super::*;
 
     fn exits(register: u32, offset: usize) -> bool {
+        exits_by(&MSR_MAP, register, offset)
+    }
+
+    fn exits_by(map: &MsrMap, register: u32, offset: usize) -> bool {
         let (byte, bit) = place(register).expect("in the map");
-        MSR_MAP.0[offset + byte] >> bit & 1 != 0
+        map.0[offset + byte].load(Ordering::Relaxed) >> bit & 1 != 0
+    }
+
+    #[test]
+    fn a_disguise_adds_exits() {
+        let map = MsrMap::new();
+        map.disguise();
+        for register in [0x802, 0x80d, 0x6e0] {
+            assert!(exits_by(&map, register, 0), "{register:#x}");
+        }
+        assert!(exits_by(&map, 0x6e0, WRITE));
+        assert!(!exits_by(&map, 0x80b, WRITE) && !exits_by(&map, 0x838, WRITE));
     }
 
     #[test]
@@ -91,8 +124,8 @@ mod tests {
         assert_eq!(place(0xc000_0081), Some((0x410, 1)));
         assert_eq!(WRITE, 0x800);
         // The interrupt command register exits when written.
-        assert_eq!(MSR_MAP.0[0x106] & 1, 0);
-        assert_eq!(MSR_MAP.0[0x906] & 1, 1);
+        let bit = |byte: usize| MSR_MAP.0[byte].load(Ordering::Relaxed) & 1;
+        assert_eq!((bit(0x106), bit(0x906)), (0, 1));
     }
 
     /// What passes beyond the map would have to be read by the monitor: only registers of AMD do.

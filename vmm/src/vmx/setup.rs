@@ -33,6 +33,7 @@ pub(super) fn prepare(vmcs: &mut Vmcs, controls: &Controls, area: Area, nested: 
         (field::EXIT_MSR_LOAD_COUNT, 0),
         (field::ENTRY_MSR_LOAD_COUNT, 0),
         (field::MSR_BITMAPS, area.physical(MSR_MAP.address()).0),
+        (field::TSC_OFFSET, 0),
         (field::EPT_POINTER, nested.0),
         (field::VPID, 1),
         (field::PREEMPTION_TIMER, 0),

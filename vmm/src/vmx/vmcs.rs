@@ -24,6 +24,7 @@ pub mod field {
     pub const HOST_TR_SELECTOR: u32 = 0x0c0c;
 
     pub const MSR_BITMAPS: u32 = 0x2004;
+    pub const TSC_OFFSET: u32 = 0x2010;
     pub const EPT_POINTER: u32 = 0x201a;
     pub const XSS_EXITING_BITMAP: u32 = 0x202c;
     pub const ENCLS_EXITING_BITMAP: u32 = 0x202e;

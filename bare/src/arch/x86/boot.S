@@ -11,6 +11,11 @@
  *	entries 256..383  the direct map: physical address + DIRECT_MAP, by the same tables
  *	entry 511         the image at its link address, 16 MiB from its beginning
  *
+ * A kernel that is called by another one, on a core that they share (called.rs), is entered in the
+ * same way, with the address of the page that they share in RDX. That and the page of the switch
+ * are in the last GiB, whose page directory is taken over: only then has the loader's root an entry
+ * 511.
+ *
  * Other cores: the bytes from `bare_trampoline` to `bare_trampoline_end` are copied to a page below
  * 1 MiB. A start-up IPI starts a core there in real mode, with CS = the page. It enters 64-bit mode
  * with the page table at START_LOW_TABLE, which is below 4 GiB and identity-maps the page, then
@@ -22,6 +27,7 @@
 	.set	IMAGE_LARGE_PAGES, 8
 	.set	PRESENT_WRITABLE, 0x3
 	.set	LARGE, 0x80
+	.set	CALLED_DIRECTORY, 0x30		/* of struct SharedCore */
 
 	.section .text.entry, "ax"
 	.code64
@@ -29,8 +35,10 @@
 bare_entry:
 	cli
 	cld
+	movq	%rdx, %r10
 	movq	%cr3, %rax
 	andq	$~0xfff, %rax			/* the loader's root */
+	movq	8*511(%rax), %r9
 	leaq	early_root(%rip), %rdi
 	xorl	%ecx, %ecx
 1:	movq	(%rax,%rcx,8), %rdx
@@ -47,6 +55,14 @@ bare_entry:
 	leaq	PRESENT_WRITABLE(%rdx), %rcx
 	movq	%rcx, 8*510(%rax)
 
+	xorl	%r11d, %r11d			/* no shared page */
+	testb	$1, %r9b			/* is anything mapped there? */
+	jz	4f
+	movq	%r10, %r11
+	movq	CALLED_DIRECTORY(%r10), %rcx
+	orq	$PRESENT_WRITABLE, %rcx
+	movq	%rcx, 8*511(%rax)
+4:
 	leaq	_text(%rip), %rbx		/* physical: code is identity-mapped */
 	movq	$_text, %rcx
 	shrq	$21, %rcx
@@ -66,6 +82,7 @@ bare_entry:
 	xorl	%ebp, %ebp
 	movq	%rsi, %rdi			/* boot_params */
 	movq	%rbx, %rsi			/* load address of the image */
+	movq	%r11, %rdx			/* page of a shared core, or 0 */
 	call	bare_first_core
 	ud2
 

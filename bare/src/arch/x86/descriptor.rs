@@ -149,7 +149,6 @@ impl Descriptors {
         unsafe {
             asm!(
                 "lgdt [{segments}]",
-                "lidt [{gates}]",
                 "mov ds, {data:x}",
                 "mov es, {data:x}",
                 "mov ss, {data:x}",
@@ -161,6 +160,7 @@ impl Descriptors {
                 "push {next}",
                 "retfq",
                 "2:",
+                "lidt [{gates}]",
                 segments = in(reg) &raw const segments,
                 gates = in(reg) &raw const gates,
                 data = in(reg) u64::from(KERNEL_DATA),

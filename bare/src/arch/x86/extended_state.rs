@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::cpu::{change_cr4, cpuid};
+use super::cpu::{change_cr4, cpuid, write_xcr0};
 use super::per_core;
 use super::segment_bases::SegmentBases;
 
@@ -34,18 +34,45 @@ pub(super) fn enable() {
     if cpuid(1, 0).ecx & 1 << 26 == 0 {
         return;
     }
+    let enabled = match is_set_by_base() {
+        true => read_xcr0() & USED_COMPONENTS,
+        false => enable_components(),
+    };
+    // Read again: the size depends on the enabled components.
+    SIZE.store(cpuid(0xd, 0).ebx as usize, Ordering::Relaxed);
+    ENABLED.store(enabled, Ordering::Release);
+}
+
+/// Enables what the processor has and programs use. Returns it.
+fn enable_components() -> u64 {
     let leaf = cpuid(0xd, 0);
     let supported = u64::from(leaf.edx) << 32 | u64::from(leaf.eax);
     let enabled = supported & USED_COMPONENTS;
     // SAFETY: the processor has XSAVE and these components of its state.
     unsafe {
         change_cr4(0, CR4_OSXSAVE);
-        asm!("xsetbv", in("ecx") 0, in("eax") enabled as u32, in("edx") (enabled >> 32) as u32,
-             options(nostack, preserves_flags));
+        write_xcr0(enabled);
     }
-    // Read again: the size depends on the enabled components.
-    SIZE.store(cpuid(0xd, 0).ebx as usize, Ordering::Relaxed);
-    ENABLED.store(enabled, Ordering::Release);
+    enabled
+}
+
+/// Whether the base shares the core: then XCR0 is its own.
+fn is_set_by_base() -> bool {
+    #[cfg(feature = "boot-protocol")]
+    return super::called::page().is_some();
+    #[cfg(not(feature = "boot-protocol"))]
+    false
+}
+
+/// Reads XCR0. The base has set CR4.OSXSAVE.
+fn read_xcr0() -> u64 {
+    let (low, high): (u32, u32);
+    // SAFETY: reading has no effect; CR4.OSXSAVE is set, as the base shares no core without.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high,
+             options(nomem, nostack, preserves_flags));
+    }
+    u64::from(high) << 32 | u64::from(low)
 }
 
 /// Extended state of a thread that is not running.

@@ -1,6 +1,8 @@
 //! x86-64, 64-bit mode. Source: Intel SDM volume 3 and AMD APM volume 2.
 
 pub mod apic;
+#[cfg(feature = "boot-protocol")]
+pub mod called;
 pub mod cpu;
 mod descriptor;
 #[cfg(feature = "programs")]
@@ -23,5 +25,7 @@ pub mod user;
 mod assembly {
     #[cfg(feature = "boot-protocol")]
     core::arch::global_asm!(include_str!("boot.S"), options(att_syntax));
+    #[cfg(feature = "boot-protocol")]
+    core::arch::global_asm!(include_str!("called.S"), options(att_syntax));
     core::arch::global_asm!(include_str!("trap.S"), options(att_syntax));
 }

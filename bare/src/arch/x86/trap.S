@@ -153,6 +153,8 @@ bare_syscall_entry:
 	jmp	return_to_kernel
 
 	/* On the stack: vector, error, RIP, CS, RFLAGS, RSP, SS. */
+	.globl	bare_trap_common
+bare_trap_common:
 trap_common:
 	testb	$3, 24(%rsp)
 	jz	trap_in_kernel

@@ -9,6 +9,8 @@ use super::{cpu, machine_check};
 pub(super) const SYSCALL: u64 = 256;
 /// First vector of interrupts.
 pub const FIRST_INTERRUPT: u64 = 32;
+/// Vector of a non-maskable interrupt.
+pub const NMI: u8 = 2;
 /// Vector of a page fault.
 pub const PAGE_FAULT: u64 = 14;
 

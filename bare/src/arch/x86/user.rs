@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use super::cpu;
 #[cfg(target_os = "none")]
 use super::machine_check;
-use super::trap::{FIRST_INTERRUPT, PAGE_FAULT, SYSCALL};
+use super::trap::{FIRST_INTERRUPT, NMI, PAGE_FAULT, SYSCALL};
 
 /// End of the addresses that programs can use.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
@@ -54,7 +54,7 @@ pub enum Trap {
         /// Address of a page fault; else 0.
         address: u64,
     },
-    /// Interrupt, with its vector.
+    /// Interrupt, with its vector; also an NMI that is the base's, on a shared core.
     Interrupt(u8),
 }
 
@@ -128,6 +128,7 @@ impl UserContext {
     pub fn trap(&self) -> Trap {
         match self.vector {
             SYSCALL => Trap::Syscall,
+            vector if vector == u64::from(NMI) => Trap::Interrupt(NMI),
             vector if vector < FIRST_INTERRUPT => Trap::Exception {
                 vector: vector as u8,
                 error: self.error,
