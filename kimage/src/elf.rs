@@ -11,7 +11,9 @@ use crate::loadable::{Format, Loadable, Segment};
 use crate::part::{leading_release, part};
 use memchr::memmem;
 use object::LittleEndian as LE;
-use object::elf::{ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64, SHT_SYMTAB, Sym64};
+use object::elf::{
+    ELFMAG, EM_X86_64, FileHeader64, PT_LOAD, ProgramHeader64, SHT_SYMTAB, SectionHeader64, Sym64,
+};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
 /// Alignment of the load address that `__startup_64` requires.
@@ -100,6 +102,32 @@ impl<'a> Vmlinux<'a> {
         let sections = self.header.sections(LE, self.file).ok()?;
         let (_, section) = sections.section_by_name(LE, name.as_bytes())?;
         section.data(LE, self.file).ok()
+    }
+
+    /// Name, link address and content of each section that has content.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (&'a str, u64, &'a [u8])> {
+        let sections = self.header.sections(LE, self.file).ok();
+        let file = self.file;
+        sections.into_iter().flat_map(move |sections| {
+            let named = move |section: &'a SectionHeader64<LE>| {
+                let name = sections.section_name(LE, section).ok()?;
+                let name = str::from_utf8(name).ok()?;
+                Some((name, section.sh_addr(LE), section.data(LE, file).ok()?))
+            };
+            sections.iter().filter_map(named)
+        })
+    }
+
+    /// Offset of the end of the ELF file's own bytes: what a bzImage's payload has behind it is for
+    /// the decompressor.
+    pub(crate) fn end(&self) -> u64 {
+        let headers = u64::from(self.header.e_shnum(LE)) * size_of::<SectionHeader64<LE>>() as u64;
+        let headers_end = self.header.e_shoff(LE).saturating_add(headers);
+        let ends = self.programs.iter().map(|program| {
+            let (offset, size) = program.file_range(LE);
+            offset.saturating_add(size)
+        });
+        ends.max().unwrap_or_default().max(headers_end)
     }
 
     /// The link address of the symbol `name`, if the file has a symbol table with it.

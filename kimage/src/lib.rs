@@ -13,6 +13,7 @@
 //! | what does a kernel in memory log, did it panic? | [`log`], over [`PhysicalMemory`] |
 //! | what is at its virtual address `a`, what do its processors execute? | [`running`], over the
 //! same |
+//! | are its code and constants those of its image? | [`mod@reference`] |
 //!
 //! All input is treated as hostile: a file may come from anyone, and a kernel's memory is written
 //! by that kernel while it is read. Bad input results in an error, never in a panic, an endless
@@ -29,10 +30,11 @@ pub mod log;
 mod memory;
 mod part;
 mod payload;
+pub mod reference;
 pub mod running;
 mod symbols;
 
-pub use btf::{Btf, BtfError, Field, LookupError};
+pub use btf::{Btf, BtfError, Field, LookupError, Type};
 pub use error::ImageError;
 pub use image::{inspect, vmlinux};
 pub use loadable::{Format, Loadable, Segment};

@@ -58,6 +58,7 @@ fn check(path: &Path) {
         btf.offset_of("page", "buddy_list.next")
     );
     assert!(btf.offset_of("task_struct", "comm").unwrap() < btf.size_of("task_struct").unwrap());
+    check_types(&btf);
     let layout = LogLayout::from_vmlinux(&elf).unwrap();
     // In 6.1 and 6.12 SYSTEM_RUNNING is the fourth state, and SYSTEM_HALT the next.
     let state = |name| btf.enumerator("system_states", name);
@@ -67,6 +68,27 @@ fn check(path: &Path) {
     let kept = serde_json::to_value(&layout).unwrap();
     assert!(kept["liveness"].is_object(), "it shows no liveness");
     check_in_memory(&elf, &layout, &symbols, &btf);
+}
+
+/// From a structure one comes to what its members are and point to.
+fn check_types(btf: &Btf) {
+    let task = btf.type_named("task_struct").unwrap();
+    let (tasks, list) = btf.member_of(task, "tasks").unwrap();
+    assert_eq!(
+        btf.offset_of("task_struct", "tasks"),
+        Ok(tasks.bit_offset / 8)
+    );
+    let (next, pointer) = btf.member_of(list, "next").unwrap();
+    assert_eq!((next.bit_offset, next.bit_size), (0, 64));
+    let target = btf.target_of(pointer).unwrap();
+    assert_eq!(btf.name_of(target), "list_head");
+    assert_eq!(btf.size_of_type(target), Some(16));
+    let (_, name) = btf.member_of(task, "comm").unwrap();
+    let (character, count) = btf.elements_of(name).unwrap();
+    assert_eq!((btf.size_of_type(character), count), (Some(1), 16));
+    assert_eq!(btf.target_of(name), None);
+    assert_eq!(btf.elements_of(pointer), None);
+    assert!(btf.member_of(task, "no.such").is_err());
 }
 
 /// Loaded into memory, the kernel's tables are the same as in its file.

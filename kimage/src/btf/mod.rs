@@ -5,10 +5,14 @@
 //! kernel.
 
 mod parse;
+mod types;
+
+pub use types::Type;
 
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
 use parse::{Kind, Section, TypeId};
+use std::sync::OnceLock;
 use thiserror::Error;
 
 /// Longest chain of typedefs, qualifiers and arrays that is followed.
@@ -68,6 +72,9 @@ pub struct Field {
 #[derive(Debug, Clone)]
 pub struct Btf {
     section: Section,
+    /// Structures, unions and typedefs, sorted by name, of equal names in the order of the section;
+    /// made when the first one is looked up.
+    by_name: OnceLock<Vec<TypeId>>,
 }
 
 impl Btf {
@@ -91,6 +98,7 @@ impl Btf {
     pub fn parse(section: &[u8]) -> Result<Self, BtfError> {
         Ok(Self {
             section: Section::parse(section)?,
+            by_name: OnceLock::new(),
         })
     }
 
@@ -127,11 +135,13 @@ impl Btf {
     /// [`LookupError`] when the kernel does not have it.
     pub fn field(&self, structure: &str, member: &str) -> Result<Field, LookupError> {
         let id = self.find(structure)?;
-        let field = self.follow(id, member);
-        field.ok_or_else(|| LookupError::NoMember {
-            structure: structure.to_owned(),
-            member: member.to_owned(),
-        })
+        let found = self.follow(id, member);
+        found
+            .map(|(field, _)| field)
+            .ok_or_else(|| LookupError::NoMember {
+                structure: structure.to_owned(),
+                member: member.to_owned(),
+            })
     }
 
     /// The value of a name in a 32-bit enumeration.
@@ -153,24 +163,36 @@ impl Btf {
 
     /// The structure or union of that name, else the typedef.
     fn find(&self, name: &str) -> Result<TypeId, LookupError> {
-        let named = |id: &TypeId| !name.is_empty() && self.section.name(*id) == name.as_bytes();
+        let by_name = self.by_name.get_or_init(|| self.sorted_by_name());
+        let start = by_name.partition_point(|&id| self.section.name(id) < name.as_bytes());
+        let mut named = by_name[start..]
+            .iter()
+            .copied()
+            .take_while(|&id| !name.is_empty() && self.section.name(id) == name.as_bytes());
         let is_composite = |id: &TypeId| matches!(self.section.kind(*id), Kind::Composite { .. });
-        let is_typedef = |id: &TypeId| {
-            matches!(
-                self.section.kind(*id),
-                Kind::Alias {
-                    is_typedef: true,
-                    ..
-                }
-            )
-        };
-        let composite = self.section.ids().find(|id| named(id) && is_composite(id));
-        let found = composite.or_else(|| self.section.ids().find(|id| named(id) && is_typedef(id)));
+        let first = named.clone().next();
+        let found = named.find(is_composite).or(first);
         found.ok_or_else(|| LookupError::NoType(name.to_owned()))
     }
 
+    fn sorted_by_name(&self) -> Vec<TypeId> {
+        let named = |id: &TypeId| {
+            matches!(
+                self.section.kind(*id),
+                Kind::Composite { .. }
+                    | Kind::Alias {
+                        is_typedef: true,
+                        ..
+                    }
+            )
+        };
+        let mut ids: Vec<TypeId> = self.section.ids().filter(named).collect();
+        ids.sort_by_key(|&id| self.section.name(id));
+        ids
+    }
+
     /// Follows a path of member names, starting at a type.
-    fn follow(&self, id: TypeId, path: &str) -> Option<Field> {
+    fn follow(&self, id: TypeId, path: &str) -> Option<(Field, TypeId)> {
         let mut field = Field {
             bit_offset: 0,
             bit_size: 0,
@@ -184,7 +206,7 @@ impl Btf {
             };
             id = type_id;
         }
-        Some(field)
+        Some((field, id))
     }
 
     /// The member `name` of a structure, or of an anonymous one inside it, and its type.
@@ -239,7 +261,7 @@ impl Btf {
         for _ in 0..CHAIN_MAX {
             let element = match self.section.kind(id) {
                 Kind::Composite { size, .. } | Kind::Scalar { size } => u64::from(size),
-                Kind::Pointer => size_of::<u64>() as u64,
+                Kind::Pointer { .. } => size_of::<u64>() as u64,
                 Kind::Array {
                     element,
                     count: elements,

@@ -28,7 +28,9 @@ pub(super) enum Kind {
     Scalar {
         size: u32,
     },
-    Pointer,
+    Pointer {
+        target: TypeId,
+    },
     Array {
         element: TypeId,
         count: u32,
@@ -165,7 +167,9 @@ impl Section {
             number::INT | number::ENUM | number::FLOAT | number::ENUM64 => {
                 Kind::Scalar { size: size_or_type }
             }
-            number::PTR => Kind::Pointer,
+            number::PTR => Kind::Pointer {
+                target: size_or_type,
+            },
             number::ARRAY => Kind::Array {
                 element: u32_at(&self.types, start + TYPE_SIZE)?,
                 count: u32_at(&self.types, start + TYPE_SIZE + 8)?,

@@ -2,6 +2,7 @@
 
 use super::liveness::LivenessLayout;
 use super::lwk;
+use super::placement::Placement;
 use crate::btf::{Btf, BtfError, LookupError};
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
@@ -97,6 +98,17 @@ impl LogLayout {
     /// The link addresses of the image, from `_text` to `_end`.
     pub(crate) fn image(&self) -> std::ops::Range<u64> {
         self.text..self.end
+    }
+
+    /// The placement of a kernel of this layout whose image is at these physical and virtual
+    /// addresses; `None` if none can be there.
+    #[must_use]
+    pub fn placement(&self, physical: u64, address: u64) -> Option<Placement> {
+        let virtual_offset = address.checked_sub(self.text)?;
+        Some(Placement {
+            physical,
+            virtual_offset,
+        })
     }
 
     /// Reads the layout from the ELF file `vmlinux` (see [`vmlinux`](crate::vmlinux)).

@@ -35,16 +35,23 @@ impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
         self.describe_in_module(address).ok().flatten()
     }
 
+    /// Describes a virtual address of data in the image: `variable+0x12`. `None` if it is none.
+    #[must_use]
+    pub fn describe_data(&self, address: u64) -> Option<String> {
+        let is_inside = self.image.contains(&address);
+        is_inside.then(|| self.symbol_before(address, |_| true))?
+    }
+
     fn describe_in_image(&self, address: u64) -> Option<String> {
-        let symbols = self.symbols.iter();
-        let code = symbols.filter(|symbol| matches!(symbol.kind, 'T' | 't' | 'W' | 'w'));
-        let before = code.filter(|symbol| self.image.start <= symbol.address);
-        let last = before
-            .filter(|symbol| symbol.address <= address)
-            .reduce(|last, symbol| match symbol.address > last.address {
-                true => symbol,
-                false => last,
-            })?;
+        self.symbol_before(address, |kind| matches!(kind, 'T' | 't' | 'W' | 'w'))
+    }
+
+    /// An address in the image by the last symbol before it of a kind that counts.
+    fn symbol_before(&self, address: u64, counts: impl Fn(char) -> bool) -> Option<String> {
+        let last = self.symbols.before(address, counts)?;
+        if last.address < self.image.start {
+            return None;
+        }
         let name = printable(last.name.as_bytes(), NAME_MAX)?;
         Some(format!("{name}+{:#x}", address - last.address))
     }

@@ -2,6 +2,7 @@
 
 use crate::btf::LookupError;
 use crate::memory::ReadError;
+use crate::running::ListError;
 use crate::symbols::SymbolError;
 use thiserror::Error;
 
@@ -29,6 +30,12 @@ pub enum RunningError {
     /// An address is not in the image, as it should be.
     #[error("the address {0:#x} is not in the kernel's image")]
     OutsideImage(u64),
+    /// A member is of another kind than expected.
+    #[error("a member of the kernel's structures is no {0}")]
+    NotOfKind(&'static str),
+    /// A list is damaged, or changed while it was followed.
+    #[error(transparent)]
+    List(#[from] ListError),
 }
 
 /// An unmapped virtual address.

@@ -17,11 +17,13 @@
 
 mod code;
 mod error;
+mod object;
 mod page_table;
 mod processors;
 mod registers;
 
 pub use error::{RunningError, VirtualReadError};
+pub use object::{LIST_MAX, ListError, Object};
 pub use page_table::{Levels, PageTable};
 pub use processors::Processor;
 pub use registers::Registers;
@@ -30,6 +32,7 @@ use crate::btf::Btf;
 use crate::log::{LogLayout, Placement};
 use crate::memory::PhysicalMemory;
 use crate::symbols::{SymbolError, Symbols};
+use std::fmt;
 use std::ops::Range;
 
 /// `__PAGE_OFFSET_BASE_L4` and `__PAGE_OFFSET_BASE_L5` of arch/x86/include/asm/page_64_types.h:
@@ -44,7 +47,6 @@ const VMCOREINFO_SIZE_MAX: u64 = 1 << 16;
 /// A kernel found in memory, running or crashed.
 ///
 /// Everything but the layout is read from that kernel's memory and treated as hostile.
-#[derive(Debug)]
 pub struct RunningKernel<'a, M: ?Sized> {
     memory: &'a M,
     placement: Placement,
@@ -52,6 +54,16 @@ pub struct RunningKernel<'a, M: ?Sized> {
     image: Range<u64>,
     symbols: Symbols,
     btf: Option<Btf>,
+}
+
+// By hand: a derive would ask the same of `M`.
+impl<M: ?Sized> fmt::Debug for RunningKernel<'_, M> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("RunningKernel");
+        debug
+            .field("placement", &self.placement)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
@@ -124,6 +136,16 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
     /// [`RunningError::NoTypes`] when it has none.
     pub fn btf(&self) -> Result<&Btf, RunningError> {
         self.btf.as_ref().ok_or(RunningError::NoTypes)
+    }
+
+    /// Whether it has booted so far that it executes its first program: since then its code is only
+    /// patched as it is at any time. Also of one that is about to halt.
+    ///
+    /// # Errors
+    /// [`RunningError`] when the variable cannot be read.
+    pub fn has_booted(&self) -> Result<bool, RunningError> {
+        let running = self.btf()?.enumerator("system_states", "SYSTEM_RUNNING")?;
+        Ok(self.image_half(self.symbol("system_state")?)? >= running)
     }
 
     /// Start of the direct map: the virtual address of physical address 0.

@@ -19,7 +19,7 @@ pub struct Processor {
     /// Whether the kernel counts it as online: it handles interrupts, NMIs included.
     pub online: bool,
     /// Offset of its per-CPU variables from their symbols.
-    percpu: u64,
+    pub(super) percpu: u64,
 }
 
 impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {

@@ -95,13 +95,30 @@ impl Symbols {
         (self.name(entry) == name).then_some(entry.address)
     }
 
+    /// The last symbol at or before an address, of those whose kind `counts`; of several at the same
+    /// address the first.
+    pub(crate) fn before(&self, address: u64, counts: impl Fn(char) -> bool) -> Option<Symbol<'_>> {
+        let end = self
+            .entries
+            .partition_point(|entry| entry.address <= address);
+        let before = self.entries[..end].iter().rev();
+        let mut counted = before.filter(|entry| counts(char::from(entry.kind)));
+        let last = counted.next()?;
+        let same = counted.take_while(|entry| entry.address == last.address);
+        Some(self.of_entry(same.last().unwrap_or(last)))
+    }
+
     /// All symbols, in the order of the kernel's table: by address.
     pub fn iter(&self) -> impl Iterator<Item = Symbol<'_>> {
-        self.entries.iter().map(|entry| Symbol {
+        self.entries.iter().map(|entry| self.of_entry(entry))
+    }
+
+    fn of_entry(&self, entry: &Entry) -> Symbol<'_> {
+        Symbol {
             address: entry.address,
             kind: char::from(entry.kind),
             name: self.name(entry),
-        })
+        }
     }
 
     fn name(&self, entry: &Entry) -> &str {
