@@ -1,37 +1,26 @@
 //! Configuring the node's network interfaces.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX, address};
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
-};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use insula_agent::network::{address, card};
+use netlink_packet_core::NetlinkPayload;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::io::Errno;
 
 use crate::log::log;
+use crate::route::{Link, RouteSocket, messages};
 
-/// Where the kernel lists interfaces.
-const INTERFACES: &str = "/sys/class/net";
 /// Time the base gets to provide the card.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Netlink group of link events (`RTMGRP_LINK`).
 const LINKS: u32 = 1;
-/// Maximum bytes of an acknowledgement.
-const ANSWER_MAX: usize = 4096;
+/// Maximum bytes of an event.
+const EVENT_MAX: usize = 4096;
 
 /// Brings up the loopback interface and the card that carries the node's address, with a default
 /// route; waits for the card if `is_card`. Cards that appear later are configured as well, as after
@@ -50,6 +39,54 @@ pub(crate) fn configure(is_card: bool) {
     if is_card && !found && card.recv_timeout(TIMEOUT).is_err() {
         log("there is no network card: see the base's log");
     }
+}
+
+/// Gives the card another address, in a copy of a node: it has the original's until then. The kernel has
+/// the card work when it has the hardware address that the base has given it.
+pub(crate) fn readdress(new: Ipv4Addr) -> io::Result<()> {
+    let socket = RouteSocket::open()?;
+    for link in socket.links()? {
+        let old = link.card.and_then(address).filter(|old| *old != new);
+        let changed = old.map_or(Ok(()), |old| change(&socket, link.index, old, new));
+        if let Err(error) = changed
+            && !is_gone(&error)
+        {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn change(socket: &RouteSocket, index: u32, old: Ipv4Addr, new: Ipv4Addr) -> io::Result<()> {
+    // The node's user may have given it others instead.
+    let removed = socket.remove_address(index, old);
+    removed.or_else(|error| unless_absent(error, ()))?;
+    let removed = socket.remove_link_local(index, card(old)).map(|()| true);
+    let has_ipv6 = removed.or_else(|error| unless_absent(error, false))?;
+    socket.set_card(index, card(new))?;
+    socket.add_address(index, new)?;
+    socket.route_all()?;
+    match has_ipv6 {
+        true => socket.add_link_local(index, card(new)),
+        false => Ok(()),
+    }
+}
+
+/// An interface without that address, or a kernel without addresses of the kind.
+fn unless_absent<T>(error: io::Error, otherwise: T) -> io::Result<T> {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // The last one if its MTU is too small for IPv6.
+        Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::OPNOTSUPP | Errno::NXIO) => {
+            Ok(otherwise)
+        }
+        _ => Err(error),
+    }
+}
+
+/// Whether an interface was removed, or is being removed.
+fn is_gone(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(number, Some(Errno::NODEV | Errno::INVAL))
 }
 
 /// Configured interfaces, and events of others.
@@ -72,136 +109,68 @@ impl Interfaces {
     /// Configures new interfaces, and reports each card.
     fn watch(&mut self, sender: &Sender<()>) -> io::Result<()> {
         loop {
-            let mut message = Vec::with_capacity(ANSWER_MAX);
-            match self.events.recv(&mut message, 0) {
+            let mut message = Vec::with_capacity(EVENT_MAX);
+            let is_new = match self.events.recv(&mut message, 0) {
                 // An overflow means that there were events as well.
-                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {}
-                received => drop(received?),
-            }
-            if self.configure_new() {
+                Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => true,
+                Err(error) => return Err(error),
+                Ok(_) => self.is_of_a_new_one(&message),
+            };
+            if is_new && self.configure_new() {
                 // The receiver may be gone.
                 let _ = sender.send(());
             }
         }
     }
 
+    /// Whether an event may be about an interface that is not configured yet: one that cannot be
+    /// understood, too, as it may be cut off.
+    fn is_of_a_new_one(&self, event: &[u8]) -> bool {
+        let messages = messages(event);
+        messages.is_empty()
+            || messages.iter().any(|payload| match payload {
+                NetlinkPayload::InnerMessage(message) => {
+                    Link::of(message).is_some_and(|link| !self.done.contains(&link.index))
+                }
+                _ => false,
+            })
+    }
+
     /// Configures new interfaces; whether the card is among them.
     fn configure_new(&mut self) -> bool {
+        let listed = RouteSocket::open().and_then(|socket| Ok((socket.links()?, socket)));
+        let (links, socket) = match listed {
+            Ok(listed) => listed,
+            Err(error) => {
+                log(&format!("interfaces cannot be listed: {error}"));
+                return false;
+            }
+        };
         let mut found = false;
-        for name in names() {
-            match self.configure_one(&name) {
+        for link in links {
+            match self.configure_one(&socket, &link) {
                 Ok(address) => found |= address.is_some(),
-                // It was removed, or is being removed.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
-                    ) => {}
-                Err(error) => log(&format!("{name} cannot be configured: {error}")),
+                Err(error) if is_gone(&error) => {}
+                Err(error) => log(&format!("{} cannot be configured: {error}", link.name)),
             }
         }
         found
     }
 
     /// Configures an interface; its IP address if it is the card.
-    fn configure_one(&mut self, name: &str) -> io::Result<Option<Ipv4Addr>> {
-        let text = |file: &str| fs::read_to_string(format!("{INTERFACES}/{name}/{file}"));
-        let index = text("ifindex")?.trim().parse().map_err(io::Error::other)?;
-        let own = parse_mac(text("address")?.trim()).and_then(address);
-        if !self.done.insert(index) || (name != "lo" && own.is_none()) {
+    fn configure_one(&mut self, socket: &RouteSocket, link: &Link) -> io::Result<Option<Ipv4Addr>> {
+        let own = link.card.and_then(address);
+        if !self.done.insert(link.index) || (link.name != "lo" && own.is_none()) {
             return Ok(None);
         }
-        let socket = RouteSocket::open()?;
         if let Some(own) = own {
-            socket.add_address(index, own)?;
+            socket.add_address(link.index, own)?;
         }
-        socket.bring_up(index)?;
+        socket.bring_up(link.index)?;
         if own.is_some() {
             socket.route_all()?;
         }
         Ok(own)
-    }
-}
-
-fn names() -> Vec<String> {
-    let entries = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
-}
-
-/// Parses a MAC address.
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let bytes: Option<Vec<_>> = text
-        .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).ok())
-        .collect();
-    bytes?.try_into().ok()
-}
-
-/// A netlink socket for routing requests.
-struct RouteSocket(Socket);
-
-impl RouteSocket {
-    fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self(socket))
-    }
-
-    fn add_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
-        let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
-        message.header.prefix_len = PREFIX;
-        message.header.index = index;
-        let address = IpAddr::V4(address);
-        message.attributes = vec![
-            AddressAttribute::Local(address),
-            AddressAttribute::Address(address),
-        ];
-        self.request(RouteNetlinkMessage::NewAddress(message))
-    }
-
-    fn bring_up(&self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
-        self.request(RouteNetlinkMessage::SetLink(message))
-    }
-
-    /// Adds the default route through the base.
-    fn route_all(&self) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: AddressFamily::Inet,
-            table: RouteHeader::RT_TABLE_MAIN,
-            protocol: RouteProtocol::Boot,
-            scope: RouteScope::Universe,
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        message.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet(BASE_ADDRESS))];
-        self.request(RouteNetlinkMessage::NewRoute(message))
-    }
-
-    /// Sends a request and waits for its acknowledgement.
-    fn request(&self, what: RouteNetlinkMessage) -> io::Result<()> {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(what));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.0.send(&bytes, 0)?;
-        let mut answer = Vec::with_capacity(ANSWER_MAX);
-        self.0.recv(&mut answer, 0)?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer);
-        match answer.map_err(io::Error::other)?.payload {
-            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -210,13 +179,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mac_addresses_are_parsed() {
-        assert_eq!(
-            parse_mac("0a:49:0a:4e:01:02"),
-            Some([0x0a, 0x49, 10, 78, 1, 2])
-        );
-        for text in ["", "0a:49", "0a:49:0a:4e:01:02:03", "0a:49:0a:4e:01:xx"] {
-            assert_eq!(parse_mac(text), None, "{text}");
-        }
+    fn an_event_that_is_cut_off_may_be_about_a_new_interface() {
+        let interfaces = Interfaces::listen().unwrap();
+        assert!(interfaces.is_of_a_new_one(&[200, 0, 0, 0, 16, 0]));
+    }
+
+    #[test]
+    fn an_absent_address_is_no_failure() {
+        let error = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(unless_absent(error(Errno::ADDRNOTAVAIL), ()).is_ok());
+        assert!(unless_absent(error(Errno::NXIO), ()).is_ok());
+        assert!(unless_absent(error(Errno::PERM), ()).is_err());
+        assert!(is_gone(&error(Errno::NODEV)) && !is_gone(&error(Errno::PERM)));
     }
 }

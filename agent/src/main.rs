@@ -7,6 +7,7 @@
 //! | `drivers` | loading the image's kernel modules |
 //! | `root` | mounting and switching to the root |
 //! | `interfaces` | configuring network interfaces |
+//! | `route` | requests to the kernel about them |
 //! | `power` | power-off and reboot |
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
@@ -27,6 +28,7 @@ mod power;
 mod program;
 mod rename;
 mod root;
+mod route;
 mod server;
 mod session;
 mod transfer;

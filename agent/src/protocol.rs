@@ -1,5 +1,7 @@
 //! Requests to the agent and their messages.
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Serialize};
 
 /// The port on which the agent listens: "IN".
@@ -38,6 +40,8 @@ pub struct Identity {
     pub seed: Vec<u8>,
     /// The time, in nanoseconds since 1970.
     pub unix_ns: u64,
+    /// Its IP address, if it has a network card.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// What of an [`Identity`] could not be taken, with the errors; empty if all was.

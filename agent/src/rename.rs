@@ -9,6 +9,8 @@ use insula_agent::{Identity, Renamed};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_settime};
 
+use crate::interfaces;
+
 /// Where programs look for the machine id.
 const MACHINE_ID: &str = "/etc/machine-id";
 /// Most bytes that are added to the kernel's random numbers at once.
@@ -23,6 +25,10 @@ pub(crate) fn rename(identity: &Identity) -> Renamed {
         (
             "the machine id",
             set_machine(Path::new(MACHINE_ID), &identity.machine),
+        ),
+        (
+            "the network card",
+            identity.address.map_or(Ok(()), interfaces::readdress),
         ),
     ];
     let failed = parts.into_iter().filter_map(|(what, result)| {

@@ -2,6 +2,7 @@
 
 mod postmortem;
 mod query;
+mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ use insula_node::memory::MemorySpec;
 use insula_node::spec::{MEMORY, cpu_count};
 
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
-pub(super) use query::{Inspect, Logs, Ps, Stats, Top};
+pub(super) use query::{Events, Inspect, Logs, Ps, Stats, Top};
+pub(super) use watch::{Watch, WatchTarget};
 
 use super::completion::Shell;
 
@@ -82,6 +84,8 @@ pub(super) enum Command {
     Stats(Stats),
     /// Show counters of nodes live: system calls a second, call by call
     Top(Top),
+    /// Show what happens to nodes: their starts and ends, and what their watchers find
+    Events(Events),
     /// Show everything known about nodes, as JSON
     Inspect(Inspect),
     /// Stop nodes: press their power button, and kill those that do not power off in time. Paused
@@ -146,6 +150,9 @@ pub(super) enum Command {
     Backtrace(Backtrace),
     /// Serve a node's memory and registers to gdb
     Debug(Debug),
+    /// Watch a kernel from outside: code that was changed, tasks and modules that are hidden, hangs,
+    /// lockups, lack of memory. Prints what it finds, until the kernel ends
+    Watch(Watch),
     /// Print a completion script for a shell
     Completion {
         /// The shell
@@ -490,6 +497,9 @@ mod tests {
             "dump rm",
             "dump web -o x --max 3",
             "debug web --port 1 --stdio",
+            "events --since soon",
+            "run --image a --watch nothing",
+            "run --image a --watch oops=pray",
             "frobnicate",
         ] {
             assert!(refused(arguments), "{arguments}");

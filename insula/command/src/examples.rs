@@ -132,6 +132,9 @@ examples! {
             "insula run --image lwk --cpus 2 --memory 256M -- python3 -c 'print(6 * 7)'",
         ],
         "Add to the kernel command line" => ["insula run --image debian --append quiet"],
+        "Have its supervisor watch it, and start it again when it has an oops" => [
+            "insula run --image debian --watch all --watch oops=restart",
+        ],
     }
     "insula-stats": {
         "Count system calls of programs on the lightweight kernel" => [
@@ -239,6 +242,20 @@ examples! {
     "insula-debug": {
         "For gdb on this machine" => ["insula debug web"],
         "For any user of this machine" => ["insula debug --port 1234 web"],
+    }
+    "insula-watch": {
+        "Watch a node, and have it restarted when it panics" => ["insula watch --on panic=restart web"],
+        "See whether something is wrong with this system's kernel now" => ["insula watch --once base"],
+        "Undo what it has repaired last" => ["insula watch --undo web"],
+        "With own limits, for another program to read" => [
+            "insula watch --rules watch.toml --json web",
+        ],
+    }
+    "insula-events": {
+        "See what happens from now on" => ["insula events"],
+        "What has happened to a node in the last hour, for another program to read" => [
+            "insula events --since 1h --no-stream --json web",
+        ],
     }
     "insula-completion": {
         "For this session of Bash" => ["source <(insula completion bash)"],

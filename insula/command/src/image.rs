@@ -33,9 +33,11 @@ pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
         }
         Image::Rm { names } => {
             let driver = context.driver()?;
-            names
+            let removed = names
                 .iter()
-                .try_for_each(|name| Ok(image::remove(&driver, name)?))
+                .try_for_each(|name| Ok(image::remove(&driver, name)?));
+            insula_node::remove_unused_disks(&driver, &context.root);
+            removed
         }
     }
 }
@@ -198,6 +200,7 @@ fn snapshot(name: &Name, description: &Snapshot) -> Value {
         "size_bytes": description.size(),
         "memory_bytes": description.memory_size(),
         "cores": description.cpus.len(),
+        "disks": description.disks,
         "added_unix_s": description.added_unix_s,
     })
 }

@@ -3,6 +3,7 @@
 mod cli;
 mod completion;
 mod compose;
+mod events;
 mod examples;
 mod exec;
 mod image;
@@ -17,6 +18,7 @@ mod snapshot;
 mod stats;
 mod supervise;
 mod top;
+mod watch;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -84,6 +86,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Ps(options) => node::ps(context, &options)?,
         Command::Stats(options) => stats::stats(context, &options)?,
         Command::Top(options) => top::top(context, &options)?,
+        Command::Events(options) => events::events(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
         Command::Stop { names, time } => {
             return node::each(&names, |name| node::stop(context, name, time));
@@ -106,6 +109,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Dump(options) => postmortem::dump(context, options)?,
         Command::Backtrace(options) => postmortem::backtrace(context, &options)?,
         Command::Debug(options) => postmortem::debug(context, &options)?,
+        Command::Watch(options) => return watch::watch(context, &options),
         Command::Completion { shell } => completion::register(shell)?,
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),

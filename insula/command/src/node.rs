@@ -1,5 +1,6 @@
 //! `insula run | ps | inspect | stop | kill | rm`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -239,6 +240,8 @@ pub(super) fn state_text(view: &NodeView) -> String {
     more.extend(view.unresponsive.then_some("unresponsive"));
     more.extend(view.restarting.then_some("restarting"));
     more.extend((!view.failed_devices.is_empty()).then_some("device failed"));
+    let kinds = view.findings.iter().map(|finding| finding.kind.name());
+    more.extend(BTreeSet::from_iter(kinds));
     more.extend((running && !view.supervised).then_some("unsupervised"));
     match more.as_slice() {
         [] => view.state.to_owned(),
@@ -415,8 +418,9 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use insula_base::units::CpuList;
-    use insula_node::Timing;
     use insula_node::attachment::DeviceFailure;
+    use insula_node::{NodeFinding, Timing};
+    use insula_rules::Kind;
 
     use super::*;
 
@@ -435,6 +439,8 @@ mod tests {
             unresponsive: false,
             restarting: false,
             failed_devices: Vec::new(),
+            watched: false,
+            findings: Vec::new(),
             starts: 1,
             cpus: CpuList(vec![2, 3]),
             apic_ids: vec![2, 3],
@@ -481,8 +487,26 @@ mod tests {
             violation: Some("port 0xcf9".into()),
             ..view("tenant", Some("violation"))
         };
+        let oops = |subject: &str| NodeFinding {
+            kind: Kind::Oops,
+            subject: subject.into(),
+            detail: "why".into(),
+        };
+        let ill = NodeView {
+            watched: true,
+            findings: vec![oops("a"), oops("b")],
+            ..view("ill", None)
+        };
         let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
-        let views = [web, crashed, unsupervised, restarting, degraded, violating];
+        let views = [
+            web,
+            crashed,
+            unsupervised,
+            restarting,
+            degraded,
+            violating,
+            ill,
+        ];
         insta::assert_snapshot!(ps_table(&views));
     }
 

@@ -14,6 +14,9 @@ use super::{Context, Failure, node};
 pub(super) fn rename(driver: &Driver, started: &Started) -> Result<(), Failure> {
     let name: Name = started.name.parse()?;
     let renamed = agent::rename(driver, &name);
+    if renamed.is_ok() {
+        store_set(driver, &name);
+    }
     renamed.map_err(|error| {
         let state = insula_node::find(driver, &name).map(|handle| ending_text(&handle));
         // The first error is the one to tell.
@@ -26,6 +29,14 @@ pub(super) fn rename(driver: &Driver, started: &Started) -> Result<(), Failure> 
         };
         error.leaving("it has been removed").into()
     })
+}
+
+/// Has later copies get the pages that this one has written so far before they start: a hint.
+fn store_set(driver: &Driver, name: &Name) {
+    let handle = insula_node::find(driver, name);
+    let memory = handle.ok().and_then(|handle| handle.node.memory().ok());
+    // The next copy may do it.
+    let _ = memory.map(|memory| memory.store_set());
 }
 
 /// A node's state, and what its monitor tells of its end.
@@ -46,5 +57,6 @@ pub(super) fn snapshot(context: &Context, name: &Name, image: &Name) -> Result<(
     if handle.is_running() && !handle.is_paused() {
         agent::check_agent(&driver, name)?;
     }
-    Ok(insula_node::snapshot(&driver, name, image)?)
+    insula_node::remove_unused_disks(&driver, &context.root);
+    Ok(insula_node::snapshot(&driver, &context.root, name, image)?)
 }

@@ -15,7 +15,7 @@ pub(super) fn supervise(context: &Context) -> Result<(), Failure> {
 }
 
 /// Takes the standard input, and replaces it by /dev/null.
-fn take_stdin() -> io::Result<OwnedFd> {
+pub(super) fn take_stdin() -> io::Result<OwnedFd> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(input)

@@ -1,28 +1,24 @@
 //! Planning the nodes: comparing those that files describe with the existing ones.
 
 mod conflicts;
+mod identity;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::Path;
-
-use serde::Serialize;
 
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::BaseMemory;
 use insula_base::units::{CpuList, Size};
 use insula_driver::name::Name;
-use insula_image::sha256;
-use insula_image::{Content, Description};
-use insula_node::attachment::DiskFile;
+use insula_image::Description;
 use insula_node::cores::{ChosenCore, CoreRequest, Cores};
 use insula_node::device::{self, PciAddress};
 use insula_node::memory::{LOW_SIZE, MemorySpec, check_available};
 use insula_node::spec::Ready;
-use insula_node::{
-    Attachments, Described, DryRun, NodeRoot, NodeSpec, RootImageRecord, RunRequest, Source,
-};
+use insula_node::{Attachments, Described, DryRun, RunRequest, Source};
+
+use identity::described;
 
 use super::current_state::{CurrentNode, CurrentState, RunState};
 use super::diagnostic::Diagnostic;
@@ -451,37 +447,5 @@ fn decide(
         (Some(by), _) => Ok(Decision::Restart {
             changed: by.digest != digest,
         }),
-    }
-}
-
-/// What a node's digest is computed from: its keys, and the content of the files that they name.
-#[derive(Serialize)]
-struct Identity<'a> {
-    spec: NodeSpec,
-    content: Content,
-    root: Option<&'a Path>,
-    root_image: Option<&'a RootImageRecord>,
-    disks: &'a [DiskFile],
-}
-
-fn described(
-    project: &Project,
-    node: &WantedNode,
-    image: &Description,
-    attachments: &Attachments,
-) -> Described {
-    let identity = Identity {
-        spec: node.spec.normalized(),
-        content: image.content(),
-        root: attachments.root.as_ref().and_then(NodeRoot::path),
-        root_image: attachments.root_image(),
-        disks: &attachments.disks,
-    };
-    // Serialising to memory fails only for maps with non-string keys: there are none.
-    let digest = sha256(&serde_json::to_vec(&identity).unwrap_or_default());
-    Described {
-        project: project.name.to_string(),
-        file: project.path.clone(),
-        digest,
     }
 }

@@ -138,6 +138,11 @@ pub(super) fn memory_create(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
     unsafe { Call(ioctl::MEMORY_CREATE, "INSULA_MEMORY_CREATE").descriptor(fd, &mut 0_u64) }
 }
 
+pub(super) fn base_memory(fd: BorrowedFd<'_>) -> CallResult<OwnedFd> {
+    // SAFETY: an `_IO` request: no structure.
+    unsafe { Call(ioctl::BASE_MEMORY, "INSULA_BASE_MEMORY").descriptor(fd, &mut 0_u64) }
+}
+
 pub(super) fn memory_grow(fd: BorrowedFd<'_>, mut request: abi::Request) -> CallResult<()> {
     // SAFETY: `Request` is this request's structure and holds no address of ours.
     unsafe { Call(ioctl::MEMORY_GROW, "INSULA_MEMORY_GROW").perform(fd, &mut request) }.map(drop)
@@ -194,6 +199,42 @@ pub(super) fn memory_use(fd: BorrowedFd<'_>) -> CallResult<abi::MemoryUse> {
     // SAFETY: `MemoryUse` is this request's structure, which is only written.
     unsafe { Call(ioctl::MEMORY_USE, "INSULA_MEMORY_USE").perform(fd, &mut used) }?;
     Ok(used)
+}
+
+pub(super) fn memory_store_set(fd: BorrowedFd<'_>) -> CallResult<()> {
+    Call(ioctl::MEMORY_STORE_SET, "INSULA_MEMORY_STORE_SET")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn memory_own_set(fd: BorrowedFd<'_>) -> CallResult<()> {
+    Call(ioctl::MEMORY_OWN_SET, "INSULA_MEMORY_OWN_SET")
+        .bare(fd)
+        .map(drop)
+}
+
+pub(super) fn memory_list_set(fd: BorrowedFd<'_>) -> CallResult<Vec<abi::Chunk>> {
+    fill(|extents: &mut [abi::Chunk]| {
+        let mut list = abi::Chunks {
+            chunks: address(extents),
+            capacity: capacity(extents),
+            count: 0,
+        };
+        // SAFETY: `Chunks` is this request's structure; it names `extents` and its length.
+        unsafe { Call(ioctl::MEMORY_LIST_SET, "INSULA_MEMORY_LIST_SET").perform(fd, &mut list) }?;
+        Ok(list.count)
+    })
+}
+
+pub(super) fn memory_give_set(fd: BorrowedFd<'_>, extents: &[abi::Chunk]) -> CallResult<()> {
+    let mut list = abi::Chunks {
+        chunks: extents.as_ptr() as u64,
+        capacity: capacity(extents),
+        count: 0,
+    };
+    let call = Call(ioctl::MEMORY_GIVE_SET, "INSULA_MEMORY_GIVE_SET");
+    // SAFETY: `Chunks` is this request's structure; it names `extents`, which is only read.
+    unsafe { call.perform(fd, &mut list) }.map(drop)
 }
 
 pub(super) fn image_add(
@@ -272,6 +313,7 @@ pub(super) fn node_create(
     name: &abi::Name,
     description: &[u8],
     cpus: &[u32],
+    core_share: u32,
     memory: BorrowedFd<'_>,
 ) -> CallResult<OwnedFd> {
     let mut node = abi::NodeCreate {
@@ -281,7 +323,7 @@ pub(super) fn node_create(
         cpus_count: capacity(cpus),
         cpus: cpus.as_ptr() as u64,
         memory: memory.as_raw_fd(),
-        flags: 0,
+        core_share,
     };
     // SAFETY: `NodeCreate` is this request's structure; it names `description` and `cpus`, which
     // are only read.

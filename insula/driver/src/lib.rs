@@ -4,6 +4,7 @@
 //! decides anything; the module's answers are passed on. Memory that a node can write is never
 //! borrowed, only copied (see [`Mapping`]).
 
+mod base_memory;
 mod call_error;
 pub mod channel;
 mod grant_table;
@@ -24,6 +25,7 @@ use insula_abi as abi;
 use insula_channel::InvalidRing;
 use nix::errno::Errno;
 
+pub use base_memory::{BaseMapping, BaseMemory};
 pub use call_error::CallError;
 pub use channel::{Channel, RingWords, Waited};
 pub use grant_table::GrantTable;
@@ -112,6 +114,14 @@ impl Driver {
         ioctl::memory_show(self.fd.as_fd(), image.as_fd(), chunks).map(Memory::new)
     }
 
+    /// Opens the base's memory (`INSULA_BASE_MEMORY`).
+    ///
+    /// # Errors
+    /// The module's error; `EPERM` when the base is locked down.
+    pub fn base_memory(&self) -> Result<BaseMemory, CallError> {
+        ioctl::base_memory(self.fd.as_fd()).map(BaseMemory::new)
+    }
+
     /// Registers a memory object as an image, with a name and a description (`INSULA_IMAGE_ADD`).
     ///
     /// # Errors
@@ -175,7 +185,25 @@ impl Driver {
         cpus: &[u32],
         memory: &Memory,
     ) -> Result<Node, CallError> {
-        ioctl::node_create(self.fd.as_fd(), name, description, cpus, memory.as_fd()).map(Node::new)
+        ioctl::node_create(self.fd.as_fd(), name, description, cpus, 0, memory.as_fd())
+            .map(Node::new)
+    }
+
+    /// Creates a node that shares the core `cpu` with the base, and gets at most `share` percent of
+    /// its time.
+    ///
+    /// # Errors
+    /// As of [`Driver::create_node`]; `EOPNOTSUPP` when cores of this base cannot be shared.
+    pub fn create_node_on_shared_core(
+        &self,
+        name: &abi::Name,
+        description: &[u8],
+        cpu: u32,
+        share: u32,
+        memory: &Memory,
+    ) -> Result<Node, CallError> {
+        let (fd, memory) = (self.fd.as_fd(), memory.as_fd());
+        ioctl::node_create(fd, name, description, &[cpu], share, memory).map(Node::new)
     }
 
     /// Opens a node that was started (`INSULA_NODE_OPEN`).

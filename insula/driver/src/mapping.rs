@@ -9,6 +9,8 @@
     reason = "shared memory is reached through raw pointers only"
 )]
 
+mod pair;
+
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
@@ -70,8 +72,19 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Maps a whole memory object.
     pub(super) fn new(
         fd: BorrowedFd<'_>,
+        chunks: Vec<Chunk>,
+        access: Access,
+    ) -> Result<Self, DriverError> {
+        Self::from_offset(fd, 0, chunks, access)
+    }
+
+    /// Maps a part of a file, from an offset on: these chunks.
+    pub(super) fn from_offset(
+        fd: BorrowedFd<'_>,
+        offset: u64,
         chunks: Vec<Chunk>,
         access: Access,
     ) -> Result<Self, DriverError> {
@@ -80,13 +93,14 @@ impl Mapping {
             .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.size));
         let length = usize::try_from(total).ok().and_then(NonZeroUsize::new);
         let length = length.ok_or(DriverError::Size(total))?;
+        let offset = i64::try_from(offset).map_err(|_| DriverError::Size(offset))?;
         let protection = match access {
             Access::Read => ProtFlags::PROT_READ,
             Access::Write => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
         };
         // SAFETY: a new shared mapping at an address of the kernel's choice; it replaces nothing,
         // and no reference to it will ever be made.
-        let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, fd, 0) };
+        let base = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, fd, offset) };
         let base = base.map_err(CallError::of("mmap"))?.cast();
         let offsets = chunks.iter().scan(0, |offset, chunk| {
             let this = *offset;
@@ -344,7 +358,7 @@ mod tests {
     ];
 
     /// A mapping of an ordinary file: the same mmap as of the device.
-    fn mapping() -> Mapping {
+    pub(super) fn mapping() -> Mapping {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x10000).unwrap();
         Mapping::new(file.as_fd(), CHUNKS.to_vec(), Access::Write).unwrap()

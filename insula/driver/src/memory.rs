@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use insula_abi as abi;
 
 use super::mapping::Access;
-use super::{CallError, DriverError, Mapping, ioctl};
+use super::{CallError, DriverError, Extent, Mapping, ioctl};
 
 /// A memory object: an ordered list of chunks of physical memory.
 ///
@@ -59,6 +59,51 @@ impl Memory {
     /// The module's error.
     pub fn usage(&self) -> Result<abi::MemoryUse, CallError> {
         ioctl::memory_use(self.fd.as_fd())
+    }
+
+    /// Stores which pages of a copy of a node are its own, for [`Self::own_set`] of later copies
+    /// (`INSULA_MEMORY_STORE_SET`).
+    ///
+    /// # Errors
+    /// The module's error; `EINVAL` when the object shows no other one.
+    pub fn store_set(&self) -> Result<(), CallError> {
+        ioctl::memory_store_set(self.fd.as_fd())
+    }
+
+    /// Makes those pages own that an earlier copy has written while it started
+    /// (`INSULA_MEMORY_OWN_SET`).
+    ///
+    /// # Errors
+    /// The module's error; `EINVAL` when the object shows no other one.
+    pub fn own_set(&self) -> Result<(), CallError> {
+        ioctl::memory_own_set(self.fd.as_fd())
+    }
+
+    /// The working set of the memory of a snapshot: the pages that its first copy had written when it was ready
+    /// (`INSULA_MEMORY_LIST_SET`). Empty if there was none yet.
+    ///
+    /// # Errors
+    /// The module's error.
+    pub fn working_set(&self) -> Result<Vec<Extent>, CallError> {
+        let set = ioctl::memory_list_set(self.fd.as_fd())?;
+        let extents = set.iter().map(|extent| Extent {
+            offset: extent.start,
+            size: extent.size,
+        });
+        Ok(extents.collect())
+    }
+
+    /// Gives it one that was kept elsewhere (`INSULA_MEMORY_GIVE_SET`).
+    ///
+    /// # Errors
+    /// The module's error; `EINVAL` when there are other extents than of whole pages, within the object,
+    /// in ascending order, or too many pages; `EEXIST` when it has a set.
+    pub fn give_working_set(&self, set: &[Extent]) -> Result<(), CallError> {
+        let extents = set.iter().map(|extent| abi::Chunk {
+            start: extent.offset,
+            size: extent.size,
+        });
+        ioctl::memory_give_set(self.fd.as_fd(), &extents.collect::<Vec<_>>())
     }
 
     /// Maps the whole object.

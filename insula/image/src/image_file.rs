@@ -5,27 +5,29 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 8 | `INSULAIM` |
-//! | 8 | 4 | version, 1 |
+//! | 8 | 4 | version, 2 |
 //! | 12 | 4 | size of the description |
 //! | 16 | 8 | size of the image's memory |
 //! | 24 | 8 | number of extents |
-//! | 32 | 32 | SHA-256 of all other bytes of the file, in their order |
-//! | 64 | | the description |
+//! | 32 | 8 | number of extents of its working set |
+//! | 40 | 32 | SHA-256 of all other bytes of the file, in their order |
+//! | 72 | | the description |
 //! | | 16 each | the extents: offset in the image's memory, and size. Whole pages, in ascending order |
+//! | | 16 each | the working set, likewise: what copies write while they start |
 //! | | | the extents' bytes |
 //!
 //! A file's sizes are compared with its length before anything is allocated for them.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use insula_abi::DESCRIPTION_MAX;
+use insula_abi::{DESCRIPTION_MAX, WORKING_SET_MAX};
 use insula_driver::{Extent, Mapping, OutOfRange};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 8] = *b"INSULAIM";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the header that the digest covers.
-const FACTS: usize = 32;
+const FACTS: usize = 40;
 const DIGEST: usize = 32;
 const HEADER: u64 = (FACTS + DIGEST) as u64;
 /// Bytes of an extent in the file.
@@ -60,6 +62,18 @@ pub(crate) enum FileError {
     Memory(#[from] OutOfRange),
 }
 
+/// An image to be written.
+pub(crate) struct Saved<'a, C> {
+    /// Its description.
+    pub(crate) description: &'a [u8],
+    /// Its memory.
+    pub(crate) content: &'a C,
+    /// How many of the memory's first bytes are the image's: whole pages.
+    pub(crate) size: u64,
+    /// Its working set.
+    pub(crate) working_set: &'a [Extent],
+}
+
 /// The content of an image's memory.
 pub(crate) trait Content {
     /// Copies bytes out.
@@ -72,15 +86,15 @@ impl Content for Mapping {
     }
 }
 
-/// Writes an image with that description and the first `size` bytes of `content`, whole pages.
-pub(crate) fn write(
-    mut to: impl Write + Seek,
-    description: &[u8],
-    content: &impl Content,
-    size: u64,
-) -> io::Result<()> {
-    let extents = extents(content, size)?;
-    let facts = facts(description.len(), size, extents.len());
+/// Writes an image.
+pub(crate) fn write<C: Content>(mut to: impl Write + Seek, image: &Saved<'_, C>) -> io::Result<()> {
+    let extents = extents(image.content, image.size)?;
+    let facts = facts(
+        image.description.len(),
+        image.size,
+        extents.len(),
+        image.working_set.len(),
+    );
     let mut digest = Sha256::new();
     digest.update(facts);
     to.write_all(&facts)?;
@@ -89,20 +103,20 @@ pub(crate) fn write(
         digest.update(bytes);
         to.write_all(bytes)
     };
-    put(description)?;
-    for extent in &extents {
+    put(image.description)?;
+    for extent in extents.iter().chain(image.working_set) {
         put(&extent.offset.to_le_bytes())?;
         put(&extent.size.to_le_bytes())?;
     }
     for extent in &extents {
-        read_blocks(content, *extent, |_, bytes| put(bytes))?;
+        read_blocks(image.content, *extent, |_, bytes| put(bytes))?;
     }
     let digest = digest.finalize();
     to.seek(SeekFrom::Start(FACTS as u64))?;
     to.write_all(&digest)
 }
 
-fn facts(description: usize, size: u64, extents: usize) -> [u8; FACTS] {
+fn facts(description: usize, size: u64, extents: usize, working_set: usize) -> [u8; FACTS] {
     let mut facts = [0; FACTS];
     let mut put = |at: usize, bytes: &[u8]| facts[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &MAGIC);
@@ -111,6 +125,7 @@ fn facts(description: usize, size: u64, extents: usize) -> [u8; FACTS] {
     put(12, &(description as u32).to_le_bytes());
     put(16, &size.to_le_bytes());
     put(24, &(extents as u64).to_le_bytes());
+    put(32, &(working_set as u64).to_le_bytes());
     facts
 }
 
@@ -161,6 +176,8 @@ pub(crate) struct Reader<R> {
     pub(crate) description: Vec<u8>,
     /// Size of its memory in bytes.
     pub(crate) size: u64,
+    /// Its working set.
+    pub(crate) working_set: Vec<Extent>,
     extents: Vec<Extent>,
     source: R,
     /// Of what was read so far.
@@ -181,13 +198,14 @@ impl<R: Read> Reader<R> {
         if version != VERSION {
             return Err(FileError::Version(version));
         }
-        let (description, size, count) = (word(8) >> 32, word(16), word(24));
+        let (description, size, counts) = (word(8) >> 32, word(16), [word(24), word(32)]);
         let mut expected = [0; DIGEST];
         read_header(&mut source, &mut expected)?;
-        let content = content_size(length, description, count).ok_or(FileError::Size)?;
+        let content = content_size(length, description, counts).ok_or(FileError::Size)?;
         let mut reader = Self {
             description: vec![0; description as usize],
             size,
+            working_set: Vec::new(),
             extents: Vec::new(),
             source,
             digest: Sha256::new_with_prefix(facts),
@@ -195,12 +213,18 @@ impl<R: Read> Reader<R> {
         };
         reader.source.read_exact(&mut reader.description)?;
         reader.digest.update(&reader.description);
-        reader.read_extents(count, content)?;
+        let (extents, all) = reader.read_extents(counts[0])?;
+        let (working_set, written) = reader.read_extents(counts[1])?;
+        if all != content || written > WORKING_SET_MAX * PAGE {
+            return Err(FileError::Size);
+        }
+        (reader.extents, reader.working_set) = (extents, working_set);
         Ok(reader)
     }
 
-    fn read_extents(&mut self, count: u64, content: u64) -> Result<(), FileError> {
-        let (mut end, mut all) = (0, 0);
+    /// Reads extents. Returns them, and their bytes.
+    fn read_extents(&mut self, count: u64) -> Result<(Vec<Extent>, u64), FileError> {
+        let (mut extents, mut end, mut all) = (Vec::new(), 0, 0);
         for _ in 0..count {
             let mut entry = [0; ENTRY as usize];
             self.source.read_exact(&mut entry)?;
@@ -213,12 +237,9 @@ impl<R: Read> Reader<R> {
             end = end_of(extent, end, self.size).ok_or(FileError::Size)?;
             // At most the sum of disjoint extents, the memory's size.
             all += extent.size;
-            self.extents.push(extent);
+            extents.push(extent);
         }
-        match all == content {
-            true => Ok(()),
-            false => Err(FileError::Size),
-        }
+        Ok((extents, all))
     }
 
     /// Passes the content on, with offsets, and then compares the checksum: on an error, what was
@@ -252,11 +273,11 @@ fn read_header(mut source: impl Read, into: &mut [u8]) -> Result<(), FileError> 
 }
 
 /// Bytes that a file of `length` bytes has for its extents' content.
-fn content_size(length: u64, description: u64, count: u64) -> Option<u64> {
+fn content_size(length: u64, description: u64, counts: [u64; 2]) -> Option<u64> {
     if description > DESCRIPTION_MAX as u64 {
         return None;
     }
-    let extents = count.checked_mul(ENTRY)?;
+    let extents = counts[0].checked_add(counts[1])?.checked_mul(ENTRY)?;
     length
         .checked_sub(HEADER)?
         .checked_sub(description)?
@@ -271,128 +292,4 @@ fn end_of(extent: Extent, previous: u64, size: u64) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    impl Content for Vec<u8> {
-        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
-            into.copy_from_slice(&self[offset as usize..][..into.len()]);
-            Ok(())
-        }
-    }
-
-    /// A page is all of one byte.
-    fn memory(pages: &[u8]) -> Vec<u8> {
-        let pages = pages.iter().map(|&byte| [byte; PAGE as usize]);
-        pages.collect::<Vec<_>>().concat()
-    }
-
-    fn written(description: &[u8], memory: &Vec<u8>) -> Vec<u8> {
-        let mut file = Cursor::new(Vec::new());
-        write(&mut file, description, memory, memory.len() as u64).unwrap();
-        file.into_inner()
-    }
-
-    /// Description and memory of a file.
-    fn read(file: &[u8]) -> Result<(Vec<u8>, Vec<u8>), FileError> {
-        let reader = Reader::open(file, file.len() as u64)?;
-        let description = reader.description.clone();
-        // A file may say any size of memory: only its extents are kept here.
-        let mut memory = vec![0; reader.size.min(1 << 20) as usize];
-        reader.read_content(|offset, bytes| {
-            let to = memory
-                .get_mut(offset as usize..)
-                .and_then(|to| to.get_mut(..bytes.len()));
-            to.ok_or(OutOfRange {
-                at: offset,
-                size: bytes.len() as u64,
-            })?
-            .copy_from_slice(bytes);
-            Ok(())
-        })?;
-        Ok((description, memory))
-    }
-
-    #[test]
-    fn zeros_are_left_out() {
-        let memory = memory(&[0, 1, 1, 0, 2, 0, 0]);
-        let file = written(b"text", &memory);
-        assert_eq!(file.len() as u64, HEADER + 4 + 2 * ENTRY + 3 * PAGE);
-        assert_eq!(read(&file).unwrap(), (b"text".to_vec(), memory));
-    }
-
-    #[test]
-    fn other_files_are_told_apart() {
-        let refused = |file: &[u8]| read(file).unwrap_err().to_string();
-        assert_eq!(refused(b""), "it is not an image of Insula");
-        assert_eq!(refused(&[7; 1000]), "it is not an image of Insula");
-        let mut newer = written(b"text", &memory(&[1]));
-        newer[8] = 2;
-        assert_eq!(refused(&newer), "its version is 2, not 1");
-    }
-
-    #[test]
-    fn sizes_beyond_the_file_allocate_nothing() {
-        let whole = written(b"text", &memory(&[1, 0, 2]));
-        // Of the description, of the extents, and an extent's.
-        for (at, size) in [(12, 4), (24, 8), (64 + 4 + 8, 8)] {
-            let mut file = whole.clone();
-            file[at..at + size].fill(0xff);
-            assert!(matches!(read(&file), Err(FileError::Size)), "{at}");
-        }
-    }
-
-    #[test]
-    fn extents_that_overlap_are_refused() {
-        let mut file = written(b"", &memory(&[1, 0, 2]));
-        let second = HEADER as usize + ENTRY as usize;
-        file[second..second + 8].fill(0);
-        assert!(matches!(read(&file), Err(FileError::Size)));
-    }
-
-    fn pages() -> impl Strategy<Value = Vec<u8>> {
-        proptest::collection::vec(0_u8..3, 0..150)
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(pages in pages(), text in ".{0,100}") {
-            let memory = memory(&pages);
-            let file = written(text.as_bytes(), &memory);
-            prop_assert_eq!(read(&file).unwrap(), (text.into_bytes(), memory));
-        }
-
-        #[test]
-        fn one_changed_bit_is_noticed(pages in pages(), at in any::<prop::sample::Index>(), bit in 0_u8..8) {
-            let mut file = written(b"description", &memory(&pages));
-            let at = at.index(file.len());
-            file[at] ^= 1_u8 << bit;
-            prop_assert!(read(&file).is_err());
-        }
-
-        #[test]
-        fn a_file_of_another_length_is_refused(
-            pages in pages(),
-            at in any::<prop::sample::Index>(),
-            more in proptest::collection::vec(any::<u8>(), 1..100),
-        ) {
-            let file = written(b"description", &memory(&pages));
-            prop_assert!(read(&file[..at.index(file.len())]).is_err());
-            let longer = [file, more].concat();
-            prop_assert!(matches!(read(&longer), Err(FileError::Size)));
-        }
-
-        #[test]
-        fn wild_bytes_never_panic(
-            head in any::<bool>(),
-            rest in proptest::collection::vec(any::<u8>(), 0..300),
-        ) {
-            let start = if head { facts(0, 1 << 40, 1)[..12].to_vec() } else { Vec::new() };
-            prop_assert!(read(&[start, rest].concat()).is_err());
-        }
-    }
-}
+mod tests;

@@ -32,7 +32,7 @@ pub use initramfs::Initramfs;
 pub use modules::{KernelModule, modules_with_dependencies};
 pub use processor::{Processor, Unsuitable};
 pub use snapshot::{
-    ShownChunk, Snapshot, SnapshotImage, SnapshotKind, add_snapshot, monitor_digest,
+    ShownChunk, Snapshot, SnapshotDisk, SnapshotImage, SnapshotKind, add_snapshot, monitor_digest,
 };
 pub use store::{Image, Listing, Opened, list, open, open_any, remove};
 pub use transfer::{Content as SavedContent, load, save};

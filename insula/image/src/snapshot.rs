@@ -3,6 +3,8 @@
 //! The memory object holds the node's memory, its large pieces first, so that each granule of it is one
 //! here; and then the states of its cores, as its monitor has left them.
 
+use std::path::PathBuf;
+
 use insula_abi as abi;
 use insula_base::error::Error;
 use insula_driver::name::Name;
@@ -31,6 +33,16 @@ pub enum SnapshotKind {
     Snapshot,
 }
 
+/// A disk of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotDisk {
+    /// A file with its content, which belongs to the snapshot; or the node's disk itself, if that is only
+    /// read.
+    pub path: PathBuf,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
 /// Everything that a start of a copy needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -44,6 +56,9 @@ pub struct Snapshot {
     pub memory: Vec<ShownChunk>,
     /// Memory that it shares with other nodes: the image of its root. It is not in the snapshot.
     pub shared: Vec<ShownChunk>,
+    /// Its disks, in order. They are not in the snapshot, either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<SnapshotDisk>,
     /// Offset of the states of its cores, which follow each other.
     pub states: u64,
     /// Local APIC ids by which its kernel knows its cores, in the order of the states.
@@ -171,6 +186,7 @@ pub(crate) mod tests {
             states: memory.iter().map(|chunk| chunk.size).sum(),
             memory,
             shared: Vec::new(),
+            disks: Vec::new(),
             cpus: (1..=cores as u32).collect(),
             tsc: 1,
             power_off: 0,

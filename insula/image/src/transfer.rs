@@ -38,7 +38,10 @@ impl Content {
     fn size(&self) -> Option<u64> {
         match self {
             Self::Kernel(image) => image.is_valid().then_some(image.layout.size),
-            Self::Snapshot(snapshot) => snapshot.is_valid().then(|| snapshot.size()),
+            Self::Snapshot(snapshot) => {
+                let is_whole = snapshot.is_valid() && snapshot.disks.is_empty();
+                is_whole.then(|| snapshot.size())
+            }
         }
     }
 
@@ -61,7 +64,8 @@ impl Content {
 /// initrd does.
 ///
 /// # Errors
-/// When there is a file of that name, or it cannot be written; nothing is left of it.
+/// When there is a file of that name, or it cannot be written, or the image is not all in memory;
+/// nothing is left of it.
 pub fn save(image: Opened, path: &Path) -> Result<(), Error> {
     let (name, content, memory) = match image {
         Opened::Kernel(image) => {
@@ -73,6 +77,9 @@ pub fn save(image: Opened, path: &Path) -> Result<(), Error> {
             let content = Content::Kernel(Box::new(description));
             (image.name, content, image.memory)
         }
+        Opened::Snapshot(image) if !image.description.disks.is_empty() => {
+            return Err(has_disks(&image.name));
+        }
         Opened::Snapshot(image) => {
             let content = Content::Snapshot(Box::new(image.description));
             (image.name, content, image.memory)
@@ -80,6 +87,8 @@ pub fn save(image: Opened, path: &Path) -> Result<(), Error> {
     };
     let unread = |error: DriverError| unsaved(&name, path, io::Error::other(error));
     let mapping = memory.map_for_reading().map_err(unread)?;
+    let working_set = memory.working_set();
+    let working_set = working_set.map_err(|error| unread(error.into()))?;
     let size = content.size().unwrap_or_default();
     let saved = Saved {
         name: name.clone(),
@@ -93,7 +102,13 @@ pub fn save(image: Opened, path: &Path) -> Result<(), Error> {
         }
         let file = AtomicFile::create(folder(path))?;
         let mut to = BufWriter::new(file.file());
-        image_file::write(&mut to, &text, &mapping, size)?;
+        let image = image_file::Saved {
+            description: &text,
+            content: &mapping,
+            size,
+            working_set: &working_set,
+        };
+        image_file::write(&mut to, &image)?;
         to.flush()?;
         drop(to);
         file.persist_new(path).map_err(|(error, _)| error)
@@ -120,9 +135,14 @@ pub fn load(driver: &Driver, path: &Path, name: Option<&Name>) -> Result<(Name, 
     let text = content.encode(name)?;
     let memory = allocate(driver, name, reader.size)?;
     let mut mapping = memory.map().map_err(|error| driver_failed(name, error))?;
+    let working_set = reader.working_set.clone();
     let read = reader.read_content(|offset, bytes| mapping.write(offset, bytes));
     read.map_err(|error| unloaded(path, error))?;
     drop(mapping);
+    if !working_set.is_empty() {
+        let given = memory.give_working_set(&working_set);
+        given.map_err(|error| driver_failed(name, error.into()))?;
+    }
     let added = driver.add_image(&name.to_abi(), &text, &memory);
     added.map_err(|error| driver_failed(name, error.into()))?;
     Ok((name.clone(), content))
@@ -153,6 +173,14 @@ fn parse(text: &[u8], size: u64) -> Result<Saved, FileError> {
 fn now_unix_s() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
+}
+
+fn has_disks(name: &Name) -> Error {
+    Error::new(format!(
+        "the snapshot '{name}' cannot be saved: its node has disks, whose contents are not in it"
+    ))
+    .untouched()
+    .hint("save the snapshot of a node without disks")
 }
 
 fn unsaved(name: &Name, path: &Path, source: io::Error) -> Error {
@@ -192,6 +220,7 @@ mod tests {
     use insula_abi::monitor::MONITOR_STATE_SIZE;
 
     use super::*;
+    use crate::SnapshotDisk;
     use crate::description::tests::description;
     use crate::snapshot::tests::snapshot;
 
@@ -218,6 +247,18 @@ mod tests {
         let size = 0x20_0000 + 2 * MONITOR_STATE_SIZE;
         assert!(parse(&text(content.clone()), size).is_ok());
         assert!(parse(&text(content), size - 4096).is_err());
+    }
+
+    #[test]
+    fn a_file_names_no_files_of_the_base() {
+        let mut with_disk = snapshot(&[(0, 0x20_0000)], 1);
+        let size = with_disk.size();
+        assert!(parse(&text(Content::Snapshot(Box::new(with_disk.clone()))), size).is_ok());
+        with_disk.disks.push(SnapshotDisk {
+            path: "/etc/shadow".into(),
+            read_only: false,
+        });
+        assert!(parse(&text(Content::Snapshot(Box::new(with_disk))), size).is_err());
     }
 
     #[test]

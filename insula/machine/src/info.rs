@@ -158,6 +158,7 @@ fn core(cpu: &abi::Cpu, nodes: &BTreeMap<u32, String>, topology: &Topology) -> C
             abi::CpuOwner::BASE => "base",
             abi::CpuOwner::POOL => "pool",
             abi::CpuOwner::NODE => "node",
+            abi::CpuOwner::SHARED => "shared",
             _ => "unknown",
         },
         online: processor.is_some_and(|processor| processor.online),

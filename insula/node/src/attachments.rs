@@ -6,7 +6,9 @@ use std::path::Path;
 
 use insula_agent::options::Options;
 use insula_base::error::Error;
+use insula_rules::Rules;
 
+use super::watch;
 use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
 use crate::attachment::{DiskFile, Networking};
 
@@ -19,6 +21,8 @@ pub struct Attachments {
     pub disks: Vec<DiskFile>,
     /// Its network, if it has one.
     pub network: Option<Networking>,
+    /// What it is watched for, if it is.
+    pub watch: Option<Rules>,
 }
 
 impl Attachments {
@@ -40,6 +44,7 @@ impl Attachments {
             disks: NodeRoot::before(root.as_ref(), disks),
             root,
             network: spec.networking(),
+            watch: watch::rules(spec)?,
         })
     }
 

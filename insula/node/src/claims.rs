@@ -243,6 +243,7 @@ mod tests {
             path: path.into(),
             read_only,
             is_device: Some(false),
+            base: None,
         }
     }
 

@@ -30,7 +30,9 @@ use super::run::{
 use super::{
     CopyRecord, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord, RunRequest, spec,
 };
+use crate::attachment::CopiedDisks;
 use crate::cores::{ChosenCore, CoreRequest, Cores};
+use crate::generation;
 use crate::isolation::{self, Isolation, Monitor};
 use crate::policy::{History, Policy};
 
@@ -49,7 +51,12 @@ pub(super) fn start(
     check(image, request)?;
     let record: NodeRecord = serde_json::from_value(snapshot.record.clone())
         .map_err(|_| foreign(&image.name, "by another version of insula"))?;
-    let request = &with_network(request, &record);
+    let is_complete = snapshot.disks.len() == record.disks.len();
+    if !is_complete {
+        return Err(foreign(&image.name, "by another version of insula"));
+    }
+    let disks = CopiedDisks::make(root, &image.name, &snapshot.disks)?;
+    let request = &with_attachments(request, &record, &disks);
     let (machine, _) = driver.machine().map_err(module_failed)?;
     isolation::check(Isolation::Vmm, &machine)?;
     let processor = Processor::of_machine(machine.tsc_khz);
@@ -67,7 +74,9 @@ pub(super) fn start(
         machine: &machine,
         shared: shared.as_ref(),
     };
-    copy.start(began_tsc)
+    let started = copy.start(began_tsc)?;
+    disks.keep();
+    Ok(started)
 }
 
 /// Refuses what a copy cannot have, or not of this machine, before anything is taken.
@@ -112,11 +121,13 @@ fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
     }
 }
 
-/// The request with the network that the original had: its card is there. An address is a new one.
-fn with_network(request: &RunRequest, record: &NodeRecord) -> RunRequest {
+/// The request with the network that the original had: its card is there. An address is a new one. And
+/// with disks in place of the original's.
+fn with_attachments(request: &RunRequest, record: &NodeRecord, disks: &CopiedDisks) -> RunRequest {
     let mut request = request.clone();
     let asked = request.attachments.network.take();
     request.attachments.network = record.network.is_some().then(|| asked.unwrap_or_default());
+    request.attachments.disks.clone_from(&disks.disks);
     request
 }
 
@@ -198,6 +209,7 @@ impl Copy<'_> {
         let claimed = claims::take(self.driver, self.root, self.request, name)?;
         let memory = self.driver.show_memory(&self.image.memory, &self.chunks());
         let memory = memory.map_err(module_failed)?;
+        let interrupt = generation::renew(&memory, self.record).map_err(module_failed)?;
         let record = self.record(&apic_ids, claimed.network.as_ref());
         let record = serde_json::to_vec(&record).unwrap_or_default();
         let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
@@ -207,7 +219,8 @@ impl Copy<'_> {
         match created {
             Ok(node) => {
                 self.share_root(&node)?;
-                self.confine(&node, &apic_ids).map(|()| Some(node))
+                self.confine(&node, &apic_ids, interrupt)
+                    .map(|()| Some(node))
             }
             Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV | Errno::EEXIST) => {
                 Ok(None)
@@ -244,8 +257,10 @@ impl Copy<'_> {
             restart: RestartRecord {
                 policy: self.policy(),
                 history: History::default(),
+                watch: request.attachments.watch.clone(),
             },
             network: network.cloned(),
+            disks: request.attachments.disks.clone(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: request.described.clone(),
             ..self.record.clone()
@@ -262,7 +277,7 @@ impl Copy<'_> {
     }
 
     /// Writes the monitor, whose cores go on from the snapshot's states, and attaches it.
-    fn confine(&self, node: &Node, apic_ids: &[u32]) -> Result<(), Error> {
+    fn confine(&self, node: &Node, apic_ids: &[u32], interrupt: Option<u8>) -> Result<(), Error> {
         let image = Bootable::monitor()?;
         let loadable = image.loadable.clone();
         let states = self.states().map_err(module_failed)?;
@@ -273,6 +288,7 @@ impl Copy<'_> {
             states: &states,
             memory: &self.shared().map_err(module_failed)?,
             tsc_offset: self.snapshot().tsc.wrapping_sub(tsc()),
+            interrupt,
             trampoline: self.machine.trampoline,
             nested_paging: isolation::nested_paging(self.machine),
             image: &loadable,
@@ -315,6 +331,8 @@ impl Copy<'_> {
             count: channel::COUNT,
             slots: channel::SLOTS,
         })?;
+        // Without, it takes longer: what is missing is fetched page by page, or ends the copy.
+        let _ = node.memory().and_then(|memory| memory.own_set());
         node.supervise(abi::NodeSupervise {
             keep_cpus: 0,
             flags: 0,

@@ -5,11 +5,16 @@ use std::time::{Duration, Instant};
 
 use insula_abi as abi;
 use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_driver::{CallError, Driver};
 use nix::errno::Errno;
 
+use super::events::{NodeEvent, Status};
+use super::findings::forget_findings;
 use super::power_button::press;
+use super::shared_core::keep_off_shared_core;
+use super::unused_disks::remove_unused_disks;
 use super::view::{Handle, find};
 
 /// Interval at which a node that was asked to power off is polled.
@@ -41,6 +46,7 @@ pub enum Stopped {
 /// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
 pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, Error> {
     let mut handle = find(driver, name)?;
+    keep_off_shared_core(&handle);
     if retire(&mut handle, name)? {
         return Ok(Stopped::ByItself);
     }
@@ -78,6 +84,7 @@ pub fn stop(driver: &Driver, name: &Name, timeout: Duration) -> Result<Stopped, 
 /// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
 pub fn kill(driver: &Driver, name: &Name) -> Result<(), Error> {
     let mut handle = find(driver, name)?;
+    keep_off_shared_core(&handle);
     if retire(&mut handle, name)? {
         return Ok(());
     }
@@ -90,6 +97,7 @@ pub fn kill(driver: &Driver, name: &Name) -> Result<(), Error> {
 /// Why it was not; [`Kind::NotRunning`] and [`Kind::NoNode`] tell that nothing was to be done.
 pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), Error> {
     let mut handle = find(driver, name)?;
+    keep_off_shared_core(&handle);
     if force || handle.is_stopped() {
         retire(&mut handle, name)?;
     }
@@ -109,7 +117,13 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), Error> {
         Errno::ENODEV => Ok(()),
         Errno::EBUSY => Err(running(name)),
         _ => Err(failed(name, "removed", source)),
-    })
+    })?;
+    let root = Root::default();
+    forget_findings(&root, handle.info.id);
+    // Best effort: the node is removed.
+    let _ = NodeEvent::now(name.as_str(), Status::Remove).record(&root);
+    remove_unused_disks(driver, &root);
+    Ok(())
 }
 
 /// Cancels further restarts of the node. True if nothing else is to be done, since it was stopped

@@ -11,6 +11,7 @@
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
 //! | [`isolation`], [`monitor_state`] | confinement by a monitor, and what that tells |
 //! | [`policy`] | restart policies |
+//! | [`events`] | what has happened to nodes |
 //! | [`delegation`] | what only nodes of the lightweight kernel have |
 //! | [`stats`] | counters |
 //! | [`nmi`] | interrupting the cores of a Linux node, for registers and backtraces |
@@ -27,8 +28,12 @@ pub mod delegation;
 pub mod device;
 mod dry_run;
 mod end;
+pub mod events;
+mod findings;
 mod forbidden;
+mod generation;
 pub mod isolation;
+mod kept_disks;
 mod log;
 pub mod memory;
 pub mod monitor_state;
@@ -43,17 +48,21 @@ mod root;
 mod root_image;
 mod run;
 mod setup;
+mod shared_core;
 mod snapshot;
 pub mod spec;
 pub mod stats;
+mod unused_disks;
 mod update;
 mod view;
+mod watch;
 
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict};
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use dry_run::DryRun;
 pub use end::{Stopped, kill, remove, stop, wait_for_supervisor_exit};
+pub use findings::{NodeFinding, findings, forget_findings, keep_findings};
 pub use forbidden::check_base;
 pub use log::{LogRecord, NodeLog, log_layout, no_log_yet};
 pub use pause::{is_paused, pause, resume};
@@ -62,8 +71,11 @@ pub use restart::{RestartCause, check_restart, module_failed, restart, retired};
 pub use retry::start;
 pub use root::Root as NodeRoot;
 pub use root_image::{RootImage, RootImageRecord};
-pub use run::{RunRequest, Source, Started, Timing, cannot_publish};
+pub use run::{BASE, RunRequest, Source, Started, Timing, cannot_publish};
+pub use shared_core::keep_off_shared_core;
 pub use snapshot::snapshot;
 pub use spec::NodeSpec;
+pub use unused_disks::remove_unused_disks;
 pub use update::{UpdateRequest, update};
 pub use view::{Handle, NodeView, all, find, unknown, unreadable};
+pub use watch::read_rules;

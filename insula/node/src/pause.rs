@@ -1,11 +1,13 @@
 //! Pausing and resuming confined nodes: their monitor executes their kernel no more for a while.
 
 use insula_base::error::Error;
+use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_driver::{CallError, Driver};
 use nix::errno::Errno;
 
 use super::end::not_running;
+use super::events::{NodeEvent, Status};
 use super::view::{Handle, find};
 
 /// Pauses a node: its cores, memory and devices stay its own, and it executes nothing.
@@ -21,7 +23,9 @@ pub fn pause(driver: &Driver, name: &Name) -> Result<(), Error> {
     handle
         .node
         .pause()
-        .map_err(|error| failed(name, "paused", error))
+        .map_err(|error| failed(name, "paused", error))?;
+    record(name, Status::Pause);
+    Ok(())
 }
 
 /// Has a paused node go on.
@@ -38,7 +42,14 @@ pub fn resume(driver: &Driver, name: &Name) -> Result<(), Error> {
     handle
         .node
         .resume()
-        .map_err(|error| failed(name, "resumed", error))
+        .map_err(|error| failed(name, "resumed", error))?;
+    record(name, Status::Unpause);
+    Ok(())
+}
+
+fn record(name: &Name, status: Status) {
+    // Best effort: it is done.
+    let _ = NodeEvent::now(name.as_str(), status).record(&Root::default());
 }
 
 /// The error of an operation for which a node would have to execute.

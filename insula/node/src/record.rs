@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use insula_abi as abi;
 use insula_base::error::Error;
 use insula_image::{LogSource, Payload};
+use insula_rules::Rules;
 use kimage::Format;
 use serde::{Deserialize, Serialize};
 
@@ -49,13 +50,16 @@ pub struct Described {
     pub digest: String,
 }
 
-/// Restart policy of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a node's supervisor acts upon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RestartRecord {
-    /// The policy.
+    /// The restart policy.
     pub policy: Policy,
     /// Past restarts.
     pub history: History,
+    /// What the node is watched for, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Rules>,
 }
 
 /// What a copy of a node has of the original.
@@ -103,11 +107,14 @@ pub struct NodeRecord {
     pub initrd_address: u64,
     /// Physical address of the I/O APIC word with its power button's vector.
     pub power_button: u64,
+    /// Physical address of its generation; 0 if it has none.
+    #[serde(default)]
+    pub generation: u64,
     /// Physical address of its channels.
     pub channels: u64,
     /// Layout of its log.
     pub log: LogSource,
-    /// Its restart policy.
+    /// What its supervisor acts upon.
     pub restart: RestartRecord,
     /// The folder of the base that is its root, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -138,6 +138,7 @@ mod tests {
             path: path.into(),
             read_only: false,
             is_device: Some(false),
+            base: None,
         });
         let root = Root::Disk(own.clone());
         let all = Root::before(Some(&root), vec![other.clone()]);

@@ -31,6 +31,7 @@ use crate::device::{self, Selected};
 use crate::isolation::{self, ConfineError, Monitor};
 use crate::memory::check_available;
 use crate::policy::{History, Policy};
+use crate::shared_core;
 
 /// Attempts to take cores that another process may take first.
 pub(super) const CHOICES_MAX: u32 = 8;
@@ -70,6 +71,7 @@ impl RunRequest {
             remove: self.remove,
             ..self.spec.policy()
         }
+        .watched(self.attachments.watch.as_ref())
     }
 }
 
@@ -112,6 +114,9 @@ pub struct Started {
     #[serde(skip)]
     pub is_copy: bool,
 }
+
+/// What stands for the base where nodes are named: no node is called so.
+pub const BASE: &str = "base";
 
 /// What is left of a start that failed after resources were taken.
 pub(super) const GIVEN_BACK: &str = "what was taken for the node has been given back";
@@ -214,6 +219,9 @@ pub(super) fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, E
     let taken: Vec<String> = names.iter().map(name::text).collect();
     match &request.name {
         None => Ok(Name::generate(&taken)),
+        Some(name) if name.as_str() == BASE => Err(Error::new("no node can be called 'base'")
+            .untouched()
+            .hint("it stands for this system's kernel, as in `insula watch base`")),
         Some(name) if taken.iter().any(|one| one == name.as_str()) => Err(name_taken(name)),
         Some(name) => Ok(name.clone()),
     }
@@ -239,6 +247,7 @@ fn preflight(
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
     isolation::check(request.spec.isolation, &machine)?;
+    shared_core::check(&request.spec, bootable, &cpus)?;
     let asked = request.spec.memory_size();
     let needed = bootable
         .loadable
@@ -284,6 +293,7 @@ impl Start<'_> {
         let restart = RestartRecord {
             policy: self.request.policy(),
             history: History::default(),
+            watch: attachments.watch.clone(),
         };
         let append = attachments.command_line(spec);
         for _ in 0..CHOICES_MAX {
@@ -321,9 +331,9 @@ impl Start<'_> {
             };
             let record = setup.record(&layout).map_err(too_long)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
-            let (driver, name) = (self.driver, self.name.to_abi());
+            let (driver, named) = (self.driver, (&self.name, &record[..]));
             let created = self.clock.measure(Step::TakeCores, || {
-                driver.create_node(&name, &record, &numbers, memory)
+                shared_core::create_node(driver, spec, named, &numbers, memory)
             });
             match created {
                 Ok(node) => {
@@ -340,7 +350,10 @@ impl Start<'_> {
                 Err(error) if error.errno == Errno::EEXIST => {
                     self.name = pick_name(self.driver, self.request)?;
                 }
-                Err(error) => return Err(call_failed(error)),
+                Err(error) => {
+                    let refusal = shared_core::refusal(spec, &error);
+                    return Err(refusal.unwrap_or_else(|| call_failed(error)));
+                }
             }
         }
         Err(contended())

@@ -163,6 +163,7 @@ impl Setup<'_> {
             kernel_address: layout.kernel,
             initrd_address: layout.initrd,
             power_button: layout.power_button,
+            generation: layout.generation,
             channels: layout.channels,
             log: bootable.log.clone(),
             restart,

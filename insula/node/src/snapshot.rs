@@ -6,15 +6,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use insula_abi as abi;
 use insula_abi::monitor::{MONITOR_STATE_SIZE, MonitorState};
 use insula_base::error::{Error, Source};
+use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_driver::{Driver, DriverError, Memory};
 use insula_image::{Processor, ShownChunk, Snapshot, SnapshotKind, add_snapshot, monitor_digest};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use zerocopy::FromBytes;
 
 use super::end::not_running;
+use super::kept_disks::KeptDisks;
 use super::monitor_state::core_states;
 use super::record::no_record;
 use super::view::{Handle, find};
+use crate::attachment::{DiskFile, Drained, UsedIndex, drain, keep};
 use crate::isolation::Isolation;
 use crate::{NodeRecord, pause, resume};
 
@@ -23,57 +27,77 @@ const MOMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that it executes between two attempts.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Takes a snapshot of a running node, which goes on. It stands still while its memory is copied.
+/// Takes a snapshot of a running node, which goes on. It stands still while its memory and its disks are
+/// copied.
 ///
 /// # Errors
-/// Why not: it cannot be copied, the name is in use, or memory is short; nothing is left behind.
-pub fn snapshot(driver: &Driver, node: &Name, name: &Name) -> Result<(), Error> {
+/// Why not: it cannot be copied, the name is in use, or room is short; nothing is left behind.
+pub fn snapshot(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Result<(), Error> {
     let handle = find(driver, node)?;
     if !handle.is_running() {
         return Err(not_running(node));
     }
     let record = handle.record.as_ref();
     let record = record.ok_or_else(|| no_record(node.as_str()).unchanged())?;
-    check(driver, &handle, node, record)?;
+    check(&handle, node, record)?;
+    let mut disks = KeptDisks::of(root, record)?;
     let chunks = chunks(&handle).map_err(|error| failed(node, error))?;
     let states = chunks.iter().map(|&(_, chunk)| chunk.size).sum::<u64>();
     let size = states + handle.cpus.len() as u64 * MONITOR_STATE_SIZE;
     add_snapshot(driver, name, size, |to| {
         let paused = PausedNode::pause(driver, node, &handle)?;
-        let copied = copy_all(&handle, &chunks, &paused.states, to);
+        let drained = drained(&handle, node, disks.disks)?;
+        disks.keep_contents(&drained.files, name)?;
+        let copied = copy_all(&handle, &chunks, &paused.states, &drained.used, to);
         let tsc = paused.tsc();
         paused.resume()?;
         copied.map_err(|error| failed(node, error))?;
         let (machine, _) = driver.machine().map_err(|error| failed(node, error))?;
         let processor = Processor::of_machine(machine.tsc_khz);
-        describe(&handle, record, &chunks, (tsc, processor)).map_err(|error| failed(node, error))
-    })
+        let described = describe(&handle, record, &chunks, (tsc, processor));
+        let described = described.map_err(|error| failed(node, error))?;
+        Ok(Snapshot {
+            disks: disks.described.clone(),
+            ..described
+        })
+    })?;
+    keep(disks.contents);
+    Ok(())
 }
 
 /// Refuses what a copy could not have, before anything is touched.
-fn check(driver: &Driver, handle: &Handle, name: &Name, record: &NodeRecord) -> Result<(), Error> {
-    let (machine, _) = driver.machine().map_err(|error| failed(name, error))?;
+fn check(handle: &Handle, name: &Name, record: &NodeRecord) -> Result<(), Error> {
     let devices = handle.node.devices().map_err(|error| failed(name, error))?;
     let resized = handle.cpus.len() != handle.known_apic_ids().len()
         || handle.info.cpus_count as usize != record.cpus.len();
-    let why = if record.spec.isolation != Isolation::Vmm {
-        "only nodes with --isolation vmm can be copied"
-    } else if machine.flags & abi::MACHINE_VMX != 0 {
-        "copies need AMD's virtualization (SVM) so far"
+    let written = || record.disks.iter().filter(|disk| !disk.read_only);
+    let (why, hint) = if record.spec.isolation != Isolation::Vmm {
+        ("only nodes with --isolation vmm can be copied", "")
     } else if !record.is_linux() {
-        "a node of the lightweight kernel cannot be copied"
+        ("a node of the lightweight kernel cannot be copied", "")
     } else if record.root.is_some() {
-        "its root is a folder of the base"
-    } else if !record.disks.is_empty() {
-        "it has disks"
+        (
+            "its root is a folder of the base, which is not frozen with the node",
+            "start it from a file as root: an ext4 file system, or an EROFS image",
+        )
+    } else if written().any(DiskFile::is_block_device) {
+        (
+            "one of its disks is a block device that it may write to",
+            "start it with a file as disk, or append `,ro`",
+        )
+    } else if written().any(|disk| disk.base.is_some()) {
+        (
+            "it is a copy itself, and has disks that it may write to",
+            "take the snapshot of its original",
+        )
     } else if !devices.is_empty() {
-        "it has PCI functions"
+        ("it has PCI functions", "")
     } else if resized {
-        "cores were added to it, or removed"
+        ("cores were added to it, or removed", "")
     } else {
         return Ok(());
     };
-    Err(cannot(name, why))
+    Err(cannot(name, why).hint(hint))
 }
 
 /// Its memory, each chunk with its offset in the node's object, in the order of the snapshot: the piece
@@ -97,6 +121,8 @@ struct PausedNode<'a> {
     was_paused: bool,
     is_over: bool,
     states: Vec<Vec<u8>>,
+    /// Dropped last: after the node goes on.
+    _signals: DeferredSignals,
 }
 
 impl<'a> PausedNode<'a> {
@@ -114,6 +140,7 @@ impl<'a> PausedNode<'a> {
                 was_paused,
                 is_over: false,
                 states: Vec::new(),
+                _signals: DeferredSignals::new(),
             };
             paused.states = core_states(handle).map_err(|error| failed(name, error))?;
             if paused.is_usable()? {
@@ -172,11 +199,55 @@ impl Drop for PausedNode<'_> {
     }
 }
 
+/// Signals that ask this process to end, deferred until this is dropped: a node must not stay paused.
+struct DeferredSignals(Option<SigSet>);
+
+impl DeferredSignals {
+    fn new() -> Self {
+        let ends: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
+            .into_iter()
+            .collect();
+        // If they cannot be deferred, they are not.
+        Self(ends.thread_swap_mask(SigmaskHow::SIG_BLOCK).ok())
+    }
+}
+
+impl Drop for DeferredSignals {
+    fn drop(&mut self) {
+        // They were deferred so: it is valid.
+        let _ = self.0.map(|before| before.thread_set_mask());
+    }
+}
+
+/// Has the node's disks complete its requests. The indices of the other devices' virtqueues are read now:
+/// buffers up to there are complete, whereas back ends may fill more of them while the memory is copied.
+fn drained(handle: &Handle, node: &Name, disks: &[DiskFile]) -> Result<Drained, Error> {
+    let drained = drain(handle.info.id).map_err(|error| failed(node, error))?;
+    // If nobody serves them, nothing changes, either.
+    let drained = drained.unwrap_or_default();
+    match drained.files.len() == disks.len() {
+        true => Ok(drained),
+        false => Err(failed(node, "its supervisor does not serve its disks")),
+    }
+}
+
+/// Offset in the snapshot of an address of the node.
+fn offset_of(chunks: &[(u64, abi::Chunk)], address: u64) -> Option<u64> {
+    let mut end = 0;
+    chunks.iter().find_map(|&(_, chunk)| {
+        let start = end;
+        end += chunk.size;
+        let inside = address.checked_sub(chunk.start)?;
+        (inside < chunk.size).then_some(start + inside)
+    })
+}
+
 /// Copies a paused node to a snapshot's memory.
 fn copy_all(
     handle: &Handle,
     chunks: &[(u64, abi::Chunk)],
     states: &[Vec<u8>],
+    used: &[UsedIndex],
     to: &Memory,
 ) -> Result<(), DriverError> {
     let memory = handle.node.memory()?;
@@ -186,6 +257,11 @@ fn copy_all(
         end += chunk.size;
     }
     let mut mapping = to.map()?;
+    for used in used {
+        if let Some(at) = offset_of(chunks, used.address) {
+            mapping.write(at, &used.index.to_le_bytes())?;
+        }
+    }
     for state in states {
         mapping.write(end, state)?;
         end += MONITOR_STATE_SIZE;
@@ -212,6 +288,7 @@ fn describe(
         states: chunks.iter().map(|(_, chunk)| chunk.size).sum(),
         memory: chunks.iter().map(|&(_, chunk)| shown(chunk)).collect(),
         shared: shared.into_iter().map(shown).collect(),
+        disks: Vec::new(),
         cpus: handle.known_apic_ids(),
         tsc,
         power_off: handle.info.power_off,
@@ -231,4 +308,23 @@ fn failed(name: &Name, source: impl Into<Source>) -> Error {
     Error::new(format!("no snapshot of the node '{name}' could be taken"))
         .because(source)
         .nothing_kept()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_in_the_order_of_the_snapshot() {
+        let chunk = |start, size| abi::Chunk { start, size };
+        let chunks = [
+            (0x9000, chunk(0x20_0000, 0x1000)),
+            (0, chunk(0x1000, 0x800)),
+        ];
+        assert_eq!(offset_of(&chunks, 0x20_0ffe), Some(0xffe));
+        assert_eq!(offset_of(&chunks, 0x1002), Some(0x1002));
+        for outside in [0, 0x1800, 0x20_1000, u64::MAX] {
+            assert_eq!(offset_of(&chunks, outside), None, "{outside:#x}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use clap::builder::RangedI64ValueParser;
 use insula_abi::NODE_CPUS_MAX;
 use insula_base::units::{CpuList, Size};
 use insula_driver::name::Name;
+use insula_rules::WatchOption;
 use serde::{Deserialize, Serialize};
 
 mod check;
@@ -31,6 +32,7 @@ use crate::device::PciAddress;
 use crate::isolation::Isolation;
 use crate::memory::MemorySpec;
 use crate::policy::{OnHang, Policy, Restart};
+use crate::shared_core::CORE_SHARE_MAX;
 
 /// Version of the format. It is increased when a command that knows the earlier one would
 /// misunderstand a spec; new options do not need that.
@@ -74,6 +76,16 @@ pub struct NodeSpec {
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 256)))]
     #[serde(skip_serializing_if = "is_default")]
     pub max_cpus: Option<u32>,
+    /// Core to share with this system, which keeps it online; only for a lightweight kernel, which
+    /// goes first there.
+    #[arg(long, value_name = "CORE", conflicts_with_all = ["cpus", "cpu_list", "max_cpus"])]
+    #[serde(skip_serializing_if = "is_default")]
+    pub share_core: Option<u32>,
+    /// Most of the shared core's time that the node gets, in percent; 90 by default.
+    #[arg(long, value_name = "PERCENT", requires = "share_core", value_parser = core_share())]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 99)))]
+    #[serde(skip_serializing_if = "is_default")]
+    pub core_share: Option<u32>,
     /// Amount of memory, and where; several add up; 512M by default.
     #[arg(long, value_name = MEMORY, default_value = "512M", hide_default_value = true)]
     #[serde(
@@ -172,6 +184,21 @@ pub struct NodeSpec {
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
     #[serde(skip_serializing_if = "is_default")]
     pub on_hang: OnHang,
+    /// Watch the node from outside for this kind of finding, such as `task-hung`, or for `all`: it is told
+    /// in the journal and in `insula events`, and `=ACTION` says what else is done: `dump`, `repair`, `stop`
+    /// or `restart`; one or several.
+    #[arg(long, value_name = "FINDING[=ACTION]")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<WatchOption>"))]
+    pub watch: Vec<WatchOption>,
+    /// File with rules for that: thresholds, exceptions; without --watch, the node is watched for all that
+    /// they do not ignore.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub watch_rules: Option<PathBuf>,
     /// Do not start the node again when it reboots.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
@@ -224,6 +251,12 @@ pub fn cpu_count() -> RangedI64ValueParser<u32> {
     RangedI64ValueParser::new().range(1..=NODE_CPUS_MAX as i64)
 }
 
+/// Parser of a share of a core's time, in percent.
+#[must_use]
+pub fn core_share() -> RangedI64ValueParser<u32> {
+    RangedI64ValueParser::new().range(1..=CORE_SHARE_MAX.into())
+}
+
 impl Default for NodeSpec {
     fn default() -> Self {
         Self {
@@ -231,6 +264,8 @@ impl Default for NodeSpec {
             cpus: None,
             cpu_list: None,
             max_cpus: None,
+            share_core: None,
+            core_share: None,
             memory: vec![MEMORY_DEFAULT],
             isolation: Isolation::default(),
             device: Vec::new(),
@@ -246,6 +281,8 @@ impl Default for NodeSpec {
             dump_on_crash: false,
             restart: Restart::default(),
             on_hang: OnHang::default(),
+            watch: Vec::new(),
+            watch_rules: None,
             no_reboot: false,
             after: Vec::new(),
             ready: None,
@@ -257,9 +294,10 @@ impl NodeSpec {
     /// The cores that it starts with.
     #[must_use]
     pub fn cores(&self) -> CoreRequest {
-        match &self.cpu_list {
-            Some(list) => CoreRequest::List(list.clone()),
-            None => CoreRequest::Count(self.cpus.unwrap_or(1)),
+        match (&self.cpu_list, self.share_core) {
+            (Some(list), _) => CoreRequest::List(list.clone()),
+            (None, Some(cpu)) => CoreRequest::List(CpuList(vec![cpu])),
+            (None, None) => CoreRequest::Count(self.cpus.unwrap_or(1)),
         }
     }
 
@@ -308,6 +346,7 @@ impl NodeSpec {
             .rootfs
             .iter_mut()
             .chain(self.disk.iter_mut().map(|disk| &mut disk.path))
+            .chain(&mut self.watch_rules)
         {
             *path = folder.join(&path);
         }

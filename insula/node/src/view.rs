@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use insula_abi as abi;
 use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
 use insula_base::units::CpuList;
 use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver, Node};
@@ -13,6 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::NodeRecord;
+use super::findings::{NodeFinding, findings};
 use crate::attachment::{self, DeviceFailure};
 use crate::monitor_state::violation;
 
@@ -247,6 +249,10 @@ pub struct NodeView {
     pub restarting: bool,
     /// Its failed virtio devices. They are retried.
     pub failed_devices: Vec<DeviceFailure>,
+    /// Whether it is watched.
+    pub watched: bool,
+    /// What is wrong with its kernel, as its watcher finds; of a stopped one, what was.
+    pub findings: Vec<NodeFinding>,
     /// Number of starts.
     pub starts: u64,
     /// Its cores by the base's numbers, the boot core first; if stopped, its last ones.
@@ -296,6 +302,8 @@ impl NodeView {
                 true => attachment::failures(info.id, info.start_tsc),
                 false => Vec::new(),
             },
+            watched: record.is_some_and(|record| record.restart.watch.is_some()),
+            findings: findings(&Root::default(), info.id, info.start_tsc),
             starts: info.starts,
             cpus: CpuList(handle.cpus.iter().map(|cpu| cpu.cpu).collect()),
             apic_ids: handle.cpus.iter().map(|cpu| cpu.apic_id).collect(),
@@ -336,6 +344,7 @@ fn reason_name(reason: abi::Reason) -> Option<&'static str> {
         abi::Reason::HUNG => Some("unresponsive"),
         abi::Reason::DEVICE_LOST => Some("device-lost"),
         abi::Reason::VIOLATION => Some("violation"),
+        abi::Reason::FINDING => Some("finding"),
         _ => Some("unknown"),
     }
 }
@@ -356,8 +365,8 @@ mod tests {
             states,
             ["creating", "created", "running", "stopped", "unknown"]
         );
-        let reasons =
-            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99].map(|reason| reason_name(abi::Reason(reason)));
+        let reasons = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 99]
+            .map(|reason| reason_name(abi::Reason(reason)));
         let words = [
             "power-off",
             "reset",
@@ -369,6 +378,7 @@ mod tests {
             "unresponsive",
             "device-lost",
             "violation",
+            "finding",
             "unknown",
         ];
         assert_eq!(reasons[0], None);

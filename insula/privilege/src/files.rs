@@ -33,18 +33,25 @@ const LIBRARIES: &[&str] = &[
     "/sys",
 ];
 
-/// Rules that allow, beside the program and its libraries, only the file `disk`.
-pub(super) fn only_disk(
-    program: &Path,
-    disk: &Path,
-    read_only: bool,
-) -> Result<RulesetCreated, Error> {
-    rules(program, disk, read_only).map_err(failed(GIVING_UP))
+/// A disk, as files that its server needs.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskAccess<'a> {
+    /// The file or block device.
+    pub path: &'a Path,
+    /// Whether it is only read.
+    pub read_only: bool,
+    /// A file below it, which is only read.
+    pub base: Option<&'a Path>,
 }
 
-fn rules(program: &Path, disk: &Path, read_only: bool) -> Result<RulesetCreated, RulesetError> {
+/// Rules that allow, beside the program and its libraries, only the files of a disk.
+pub(super) fn only_disk(program: &Path, disk: DiskAccess<'_>) -> Result<RulesetCreated, Error> {
+    rules(program, disk).map_err(failed(GIVING_UP))
+}
+
+fn rules(program: &Path, disk: DiskAccess<'_>) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(RULES);
-    let access = match read_only {
+    let access = match disk.read_only {
         true => AccessFs::ReadFile.into(),
         false => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
     };
@@ -54,5 +61,6 @@ fn rules(program: &Path, disk: &Path, read_only: bool) -> Result<RulesetCreated,
         .handle_access(AccessFs::from_all(RULES))?
         .create()?
         .add_rules(path_beneath_rules(libraries, read))?
-        .add_rules(path_beneath_rules([disk], access))
+        .add_rules(path_beneath_rules([disk.path], access))?
+        .add_rules(path_beneath_rules(disk.base, AccessFs::ReadFile))
 }

@@ -4,13 +4,13 @@
 //! device servers. A node that exploits a bug in one of them controls that process. Therefore each
 //! process drops, before it reads the first such byte, the privileges that this node does not need:
 //!
-//! | what | supervisor | `virtiofsd` | `qemu-storage-daemon` |
-//! |---|---|---|---|
-//! | capabilities | those of the node's devices ([`DeviceNeeds`]) | those of a file server | to open its disk |
-//! | new privileges by exec | none | none | none |
-//! | calls refused (seccomp) | `calls::REFUSED` | the same, and its own | the same, sockets, mounts |
-//! | files | all | its folder (its own mount namespace) | its disk, libraries (Landlock) |
-//! | descriptors | the node, `/dev/insula` | its connection | its connection |
+//! | what | supervisor | `virtiofsd` | `qemu-storage-daemon` | watcher |
+//! |---|---|---|---|---|
+//! | capabilities | those of the node's devices ([`DeviceNeeds`]) | those of a file server | to open its disk | to read files |
+//! | new privileges by exec | none | none | none | none |
+//! | calls refused (seccomp) | `calls::REFUSED` | the same, and its own | the same, sockets, mounts | the same |
+//! | files | all | its folder (its own mount namespace) | its disk's files, libraries (Landlock) | all, to read |
+//! | descriptors | the node, `/dev/insula` | its connection | its connection | the node |
 //!
 //! Privileges can only be dropped: children inherit what their parent has kept. So a supervisor
 //! keeps what a file server needs as long as its node has a folder as its root.
@@ -31,7 +31,8 @@ use insula_base::error::{Error, Source};
 use rustix::thread::set_no_new_privs;
 
 pub use capabilities::DeviceNeeds;
-pub use sandbox::{Sandbox, detach};
+pub use files::DiskAccess;
+pub use sandbox::{Sandbox, detach, die_with_parent};
 
 /// Drops everything that a supervisor of a node with these devices does not need, for this thread
 /// and its children: must be called before there are other threads.

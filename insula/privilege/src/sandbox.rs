@@ -10,11 +10,13 @@ use std::process::Command;
 use insula_base::error::Error;
 use landlock::RulesetCreated;
 use nix::libc;
-use nix::unistd::setsid;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getpid, getppid, setsid};
 use rustix::thread::CapabilitySet;
 use seccompiler::BpfProgram;
 
-use super::{calls, capabilities, drop_privileges, failed, files};
+use super::{DiskAccess, calls, capabilities, drop_privileges, failed, files};
 
 /// Restrictions of a device server. Built by the parent, so that the child need not allocate to
 /// enter it.
@@ -37,16 +39,29 @@ impl Sandbox {
         })
     }
 
-    /// For a server of this file or block device.
+    /// For a server of this disk.
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn disk_server(program: &Path, disk: &Path, read_only: bool) -> Result<Self, Error> {
+    pub fn disk_server(program: &Path, disk: DiskAccess<'_>) -> Result<Self, Error> {
         let refused = [calls::REFUSED, calls::REFUSED_TO_DISK_SERVER].concat();
         Ok(Self {
             kept: capabilities::DISK_SERVER,
             refused: calls::filter(&refused)?,
-            files: Some(files::only_disk(program, disk, read_only)?),
+            files: Some(files::only_disk(program, disk)?),
+        })
+    }
+
+    /// For a watcher of a node, which reads the node's memory by its descriptor, and files of kernels.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn watcher() -> Result<Self, Error> {
+        let refused = [calls::REFUSED, calls::REFUSED_TO_DISK_SERVER].concat();
+        Ok(Self {
+            kept: CapabilitySet::DAC_READ_SEARCH,
+            refused: calls::filter(&refused)?,
+            files: None,
         })
     }
 
@@ -63,6 +78,21 @@ impl Sandbox {
         }
         drop_privileges(self.kept, &self.refused)
     }
+}
+
+/// Has the kernel kill the command's child when this thread ends.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let prepare = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // The parent may have exited before prctl() took effect.
+        match getppid() == parent {
+            true => Ok(()),
+            false => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    };
+    // SAFETY: only system calls are made.
+    unsafe { command.pre_exec(prepare) };
 }
 
 /// Makes the command's child a session leader, so that no signals of a terminal reach it, without
@@ -118,6 +148,14 @@ mod tests {
         line.unwrap().trim_start_matches(':').trim().to_owned()
     }
 
+    fn access(path: &Path, read_only: bool) -> DiskAccess<'_> {
+        DiskAccess {
+            path,
+            read_only,
+            base: None,
+        }
+    }
+
     fn end(mut child: Child) {
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
@@ -126,7 +164,8 @@ mod tests {
     #[test]
     fn a_disk_server_has_few_privileges() {
         let disk = tempfile::NamedTempFile::new().unwrap();
-        let sandbox = Sandbox::disk_server(Path::new("/bin/cat"), disk.path(), false).unwrap();
+        let sandbox =
+            Sandbox::disk_server(Path::new("/bin/cat"), access(disk.path(), false)).unwrap();
         let child = cat(sandbox);
         assert_eq!(status(&child, "NoNewPrivs"), "1");
         assert_eq!(status(&child, "Seccomp"), "2");
@@ -147,12 +186,30 @@ mod tests {
         end(child);
     }
 
+    #[test]
+    fn a_watcher_has_few_privileges_and_ends_with_its_parent() {
+        let thread = std::thread::spawn(|| {
+            let mut command = Command::new("/bin/cat");
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            die_with_parent(&mut command);
+            Sandbox::watcher().unwrap().apply_to(&mut command);
+            let child = command.spawn().unwrap();
+            assert_eq!(status(&child, "Seccomp"), "2");
+            let has = u64::from_str_radix(&status(&child, "CapPrm"), 16).unwrap();
+            assert_eq!(has & !CapabilitySet::DAC_READ_SEARCH.bits(), 0, "{has:x}");
+            child
+        });
+        // The thread ends, and with it the child.
+        let mut child = thread.join().unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+
     /// Runs `sh -c` as a disk server; returns whether the script succeeds.
-    fn succeeds(disk: &Path, read_only: bool, script: &str) -> bool {
+    fn succeeds(disk: DiskAccess<'_>, script: &str) -> bool {
         let shell = fs::canonicalize("/bin/sh").unwrap();
         let mut command = Command::new(&shell);
         command.args(["-c", script]).stderr(Stdio::null());
-        let sandbox = Sandbox::disk_server(&shell, disk, read_only).unwrap();
+        let sandbox = Sandbox::disk_server(&shell, disk).unwrap();
         sandbox.apply_to(&mut command);
         command.status().unwrap().success()
     }
@@ -166,17 +223,27 @@ mod tests {
         fs::write(&other, "other").unwrap();
         let read = |path: &Path| format!("exec 3<{}", path.display());
         let write = |path: &Path| format!("exec 3<>{}", path.display());
-        assert!(succeeds(&disk, false, &read(&disk)));
-        assert!(succeeds(&disk, false, &write(&disk)));
-        assert!(!succeeds(&disk, true, &write(&disk)) || !has_landlock());
-        assert!(!succeeds(&disk, false, &read(&other)) || !has_landlock());
-        assert!(!succeeds(&disk, false, &write(&other)) || !has_landlock());
+        let writable = access(&disk, false);
+        assert!(succeeds(writable, &read(&disk)));
+        assert!(succeeds(writable, &write(&disk)));
+        let above_other = DiskAccess {
+            base: Some(&other),
+            ..writable
+        };
+        assert!(succeeds(above_other, &read(&other)));
+        if has_landlock() {
+            assert!(!succeeds(access(&disk, true), &write(&disk)));
+            assert!(!succeeds(writable, &read(&other)));
+            assert!(!succeeds(writable, &write(&other)));
+            assert!(!succeeds(above_other, &write(&other)));
+        }
     }
 
     /// Whether this machine's kernel has Landlock. Tried in a thread, which alone is restricted.
     fn has_landlock() -> bool {
         let tried = std::thread::spawn(|| {
-            let rules = files::only_disk(Path::new("/bin/sh"), Path::new("/dev/null"), true);
+            let rules =
+                files::only_disk(Path::new("/bin/sh"), access(Path::new("/dev/null"), true));
             rules.unwrap().restrict_self().unwrap().ruleset
         });
         tried.join().unwrap() != landlock::RulesetStatus::NotEnforced
@@ -187,8 +254,8 @@ mod tests {
         let disk = tempfile::NamedTempFile::new().unwrap();
         // unshare(1) fails by that call only.
         let script = "unshare --fork --user true";
-        assert!(!succeeds(disk.path(), false, script));
-        assert!(succeeds(disk.path(), false, "true"));
+        assert!(!succeeds(access(disk.path(), false), script));
+        assert!(succeeds(access(disk.path(), false), "true"));
     }
 
     #[test]

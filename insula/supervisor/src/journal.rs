@@ -1,6 +1,11 @@
-//! The supervisor's log: lines to syslog.
+//! The supervisor's log: lines to syslog, and events for `insula events`.
+
+use std::path::Path;
 
 use insula_base::error_text::plain;
+use insula_base::root::Root;
+use insula_node::events::{NodeEvent, Status};
+use insula_watch::Finding;
 use nix::syslog::{Facility, LogFlags, Priority, Severity, openlog, syslog};
 
 /// The log of one node's supervisor.
@@ -26,10 +31,48 @@ impl Journal {
         self.write(Severity::LOG_ERR, text);
     }
 
+    /// Logs an event of the node's life, and records it.
+    pub(super) fn event(&self, status: Status, text: &str) {
+        self.notice(text);
+        self.record(self.new_event(status));
+    }
+
+    /// Logs that the node has ended, and records why.
+    pub(super) fn died(&self, reason: &str, text: &str) {
+        self.notice(text);
+        self.record(self.new_event(Status::Died).with("reason", reason));
+    }
+
+    /// Logs that a dump was written, and records where.
+    pub(super) fn dumped(&self, path: &Path) {
+        self.notice(&format!("memory dump kept in {}", path.display()));
+        let event = self.new_event(Status::Dump);
+        self.record(event.with("path", path.display().to_string()));
+    }
+
+    /// Logs what has become of a finding, and records it.
+    pub(super) fn finding(&self, status: Status, finding: &Finding) {
+        self.write(
+            Severity::LOG_WARNING,
+            &format!("{}: {finding}", status.name()),
+        );
+        self.record(finding.event(&self.node, status));
+    }
+
     /// Logs panics of this process, whose standard error is closed.
     pub(super) fn log_panics(&self) {
         let journal = self.clone();
         std::panic::set_hook(Box::new(move |panic| journal.error(&panic.to_string())));
+    }
+
+    fn new_event(&self, status: Status) -> NodeEvent {
+        NodeEvent::now(&self.node, status)
+    }
+
+    fn record(&self, event: NodeEvent) {
+        if let Err(error) = event.record(&Root::default()) {
+            self.error(&format!("the event cannot be recorded: {error}"));
+        }
     }
 
     fn write(&self, severity: Severity, text: &str) {

@@ -10,8 +10,12 @@
 
 mod health;
 mod journal;
+mod known;
+mod process;
 mod run_loop;
 mod spawn;
+mod watch;
+mod watcher_process;
 
 pub use run_loop::supervise;
 pub use spawn::{ensure_supervised, restart, run};

@@ -8,26 +8,26 @@ use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::name;
 use insula_driver::{CallError, Driver, Node};
+use insula_node::events::Status;
 use insula_node::monitor_state::MonitorState;
 use insula_node::policy::{Decision, Ending, History, OnHang, Policy, retry_delay};
 use insula_node::{
-    self as node, Handle, NodeRecord, RestartCause, record_crash, wait_for_last_lines,
+    self as node, Handle, RestartCause, forget_findings, keep_off_shared_core, record_crash,
+    wait_for_last_lines,
 };
 use insula_postmortem::{backtrace, dump_on_crash};
-use insula_privilege::{DeviceNeeds, restrict_supervisor};
+use insula_privilege::restrict_supervisor;
 use insula_virtio::{self as virtio, Devices, Server, make_static_nodes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::health::{Health, HealthProbe};
 use super::journal::Journal;
+use super::process::{device_needs, prepare_process};
+use super::watch::{self, Watch};
 
 /// Interval of health probes of a running node.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// `oom_score_adj` of the supervisor; -1000 means never killed.
-const OOM_SCORE: &str = "-900";
 
 /// State of a supervisor.
 struct Supervisor {
@@ -38,6 +38,8 @@ struct Supervisor {
     unresponsive: bool,
     /// Serves the running node's virtio devices.
     devices: Option<Server>,
+    /// Watches it, if that is wanted.
+    watch: Watch,
     /// Number of the last start that ended in a crash or a hang.
     failed_start: u64,
 }
@@ -67,6 +69,7 @@ fn supervise_existing(driver: Driver, node: Node) -> Result<(), Error> {
         let what = format!("the record of the node '{name}' cannot be understood");
         return Err(Error::new(what).unchanged());
     };
+    keep_off_shared_core(&handle);
     let journal = Journal::open(name.clone());
     // Before the privileges for it are dropped.
     prepare_process(&journal);
@@ -84,6 +87,7 @@ fn supervise_existing(driver: Driver, node: Node) -> Result<(), Error> {
         journal,
         unresponsive: false,
         devices: None,
+        watch: Watch::default(),
         failed_start: 0,
     };
     supervisor.journal.log_panics();
@@ -101,34 +105,6 @@ fn failed(source: CallError) -> Error {
         .unchanged()
 }
 
-/// The needs of a node with this record, with or without PCI functions.
-fn device_needs(record: &NodeRecord, functions: bool) -> DeviceNeeds {
-    DeviceNeeds {
-        folder: record.root.is_some(),
-        disk: !record.disks.is_empty(),
-        network: record.network.is_some(),
-        functions,
-    }
-}
-
-/// Lowers the OOM score of this process and its children, since the node dies with a root that they
-/// serve, and raises its descriptor limit for published ports.
-fn prepare_process(journal: &Journal) {
-    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE) {
-        journal.error(&format!(
-            "the supervisor's OOM score cannot be lowered: {error}"
-        ));
-    }
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
-    if let Err(error) = raised {
-        journal.error(&format!(
-            "the limit of descriptors cannot be raised: {}",
-            error.desc()
-        ));
-    }
-}
-
 impl Supervisor {
     /// Supervises until the node has ended for good.
     fn run(&mut self) -> Result<(), CallError> {
@@ -138,6 +114,8 @@ impl Supervisor {
             match self.handle.info.state {
                 abi::State::RUNNING => {
                     self.serve_devices();
+                    self.watch
+                        .update(&self.driver, &self.handle, &self.journal)?;
                     self.watch_running(&mut probe)?;
                 }
                 abi::State::STOPPED => {
@@ -163,6 +141,7 @@ impl Supervisor {
         let root = record.and_then(|record| record.root.clone());
         let network = record.and_then(|record| record.network.clone());
         let chunks_started = record.map_or(0, |record| record.memory.len());
+        let is_copy = record.is_some_and(|record| record.copy.is_some());
         let disks = record.map_or_else(Vec::new, |record| record.disks.clone());
         // The server only ends with the node or on an internal error.
         if self.devices.as_ref().is_some_and(Server::is_finished) {
@@ -182,6 +161,7 @@ impl Supervisor {
                 root,
                 disks,
                 network,
+                is_copy,
             };
             Server::start(node, devices, report).map_err(|error| error.to_string())
         });
@@ -241,10 +221,14 @@ impl Supervisor {
             return Ok(());
         }
         self.unresponsive = unresponsive;
-        self.journal.notice(match unresponsive {
-            true => "unresponsive: its first core takes no interrupts",
-            false => "responsive again",
-        });
+        let (status, text) = match unresponsive {
+            true => (
+                Status::Unresponsive,
+                "unresponsive: its first core takes no interrupts",
+            ),
+            false => (Status::Responsive, "responsive again"),
+        };
+        self.journal.event(status, text);
         self.handle.node.supervise(abi::NodeSupervise {
             keep_cpus: self.policy.keep_cpus(),
             flags: if unresponsive {
@@ -278,7 +262,9 @@ impl Supervisor {
 
     /// Applies the policy; false if the node has ended for good.
     fn handle_stopped(&mut self) -> Result<bool, CallError> {
-        let ending = ending(&mut self.handle)?;
+        let ending = ending(&mut self.handle, self.watch.restarts)?;
+        // Not before: only now a reset after a panic is a crash.
+        self.watch.finish(&self.handle, &self.journal);
         if ending == Some(Ending::Violation) {
             self.log_violation();
         }
@@ -304,16 +290,19 @@ impl Supervisor {
             _ => Decision::StayStopped,
         };
         let Decision::Restart { after, history } = decision else {
-            self.journal.notice(&format!("ended: {reason}"));
+            self.journal.died(reason, &format!("ended: {reason}"));
             self.handle.node.retire()?;
             if self.policy.removes(self.handle.info.reason) {
                 self.handle.node.remove()?;
+                forget_findings(&Root::default(), self.handle.info.id);
+                self.journal.event(Status::Remove, "removed");
+                node::remove_unused_disks(&self.driver, &Root::default());
             }
             return Ok(false);
         };
         let when = wait_text(after);
         self.journal
-            .notice(&format!("ended: {reason}; restart {when}"));
+            .died(reason, &format!("ended: {reason}; restart {when}"));
         if self.wait(PollFlags::POLLPRI, after) {
             return Ok(true);
         }
@@ -327,7 +316,7 @@ impl Supervisor {
         loop {
             match self.try_restart(history) {
                 Ok(()) => {
-                    self.journal.notice("restarted");
+                    self.journal.event(Status::Restart, "restarted");
                     return Ok(true);
                 }
                 // The user acted first: the run loop reads the new state.
@@ -384,12 +373,12 @@ impl Supervisor {
         if std::mem::replace(&mut self.failed_start, start) == start {
             return;
         }
+        if self.handle.is_crashed() && watch::dumps_panic(&self.handle) {
+            return watch::keep_dump(&self.handle, &self.journal);
+        }
         match dump_on_crash(&self.handle, &Root::default()) {
             Ok(None) => {}
-            Ok(Some(dumped)) => {
-                let path = dumped.path.display();
-                self.journal.notice(&format!("memory dump kept in {path}"));
-            }
+            Ok(Some(dumped)) => self.journal.dumped(&dumped.path),
             Err(error) => self.journal.error(&error.to_string()),
         }
     }
@@ -412,8 +401,8 @@ fn wait_text(wait: Duration) -> String {
 }
 
 /// How a stopped node ended; `None` if it was stopped from outside. A reset whose log has a panic
-/// is a crash.
-fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
+/// is a crash. `restarts` tells whether one that was stopped for a finding is to be started again.
+fn ending(handle: &mut Handle, restarts: bool) -> Result<Option<Ending>, CallError> {
     let reset = handle.info.reason == abi::Reason::RESET;
     record_crash(handle)?;
     Ok(match handle.info.reason {
@@ -425,6 +414,7 @@ fn ending(handle: &mut Handle) -> Result<Option<Ending>, CallError> {
         abi::Reason::HUNG => Some(Ending::Hang),
         abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
         abi::Reason::VIOLATION => Some(Ending::Violation),
+        abi::Reason::FINDING => Some(Ending::Finding { restart: restarts }),
         _ => None,
     })
 }

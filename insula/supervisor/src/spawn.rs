@@ -13,6 +13,7 @@ use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::name::{self, Name};
 use insula_driver::{CallError, Driver, Node};
+use insula_node::events::{NodeEvent, Status};
 use insula_node::{
     self as node, Handle, RestartCause, RunRequest, Started, find, wait_for_supervisor_exit,
 };
@@ -35,6 +36,8 @@ pub fn run(
 ) -> Result<Started, Error> {
     let (mut started, node) = node::start(driver, root, request, began_tsc)?;
     let spawned = spawn_supervisor(node, &started.name);
+    // Best effort: it runs.
+    let _ = NodeEvent::now(&started.name, Status::Start).record(root);
     started.unsupervised = spawned.err().map(|error| error.to_string());
     Ok(started)
 }
@@ -50,6 +53,7 @@ pub fn restart(driver: &Driver, root: &Root, name: &Name) -> Result<(), Error> {
     wait_for_supervisor_exit(&mut handle);
     let supervised = claim_supervision(&handle);
     node::restart(driver, root, &mut handle, RestartCause::User)?;
+    let _ = NodeEvent::now(name.as_str(), Status::Restart).record(root);
     if supervised? {
         spawn_supervisor(handle.node, name.as_str())?;
     }

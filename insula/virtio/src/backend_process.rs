@@ -294,7 +294,6 @@ impl VhostUserBackend {
     }
 
     /// The process id.
-    #[cfg(test)]
     pub(super) fn id(&self) -> u32 {
         self.process.child.as_ref().map_or(0, Child::id)
     }

@@ -7,7 +7,8 @@ use insula_abi::virtio::{
 };
 use insula_base::error::Error;
 
-use super::device::{Backend, Device, StartError};
+use super::device::{Backend, Device, StartError, Virtqueue};
+use super::drain::Drain;
 use super::message::{Addressee, ProtocolError, Request};
 
 /// All virtio devices of a node. Handles the messages of its drivers one at a time.
@@ -93,6 +94,22 @@ impl Bus {
     /// The first [`StartError`]: devices before that one use the new memory, the others the old.
     pub(crate) fn change_memory(&mut self) -> Result<(), StartError> {
         self.devices.iter_mut().try_for_each(Device::change_memory)
+    }
+
+    /// Begins to complete all requests that another backend would have to repeat: those to disks, in
+    /// their order.
+    ///
+    /// # Errors
+    /// The first [`StartError`].
+    pub(super) fn drain(&self) -> Result<Vec<Drain>, StartError> {
+        let drains = self.devices.iter().map(Device::drain);
+        drains.filter_map(Result::transpose).collect()
+    }
+
+    /// The virtqueues that are served.
+    pub(super) fn served_queues(&self) -> Vec<Virtqueue> {
+        let queues = self.devices.iter().map(Device::served_queues);
+        queues.flatten().collect()
     }
 
     fn answer_bus(&self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {

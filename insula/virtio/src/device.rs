@@ -8,6 +8,7 @@ use insula_abi::virtio::{
 };
 
 use super::backoff::Backoff;
+use super::drain::Drain;
 use super::message::{ProtocolError, Request, event};
 
 /// Vendor id of all devices: "INSL".
@@ -95,6 +96,15 @@ pub(crate) trait Backend: Send {
     /// [`StartError`]; the backend goes on with the old memory.
     fn change_memory(&mut self) -> Result<(), StartError> {
         Ok(())
+    }
+
+    /// Begins to complete all requests of the driver, which makes no more, if another backend is to go on
+    /// with the same virtqueues; otherwise `None`. `is_started`: whether it serves its virtqueues.
+    ///
+    /// # Errors
+    /// [`StartError`]: nobody knows which requests there are.
+    fn drain(&self, _is_started: bool) -> Result<Option<Drain>, StartError> {
+        Ok(None)
     }
 
     /// Stops the device; the node's memory is no longer accessed once this returns.
@@ -212,6 +222,21 @@ impl Device {
             true => self.backend.change_memory(),
             false => Ok(()),
         }
+    }
+
+    /// Begins to complete all requests, if another backend would have to repeat them.
+    pub(super) fn drain(&self) -> Result<Option<Drain>, StartError> {
+        if self.retry.is_some() {
+            let text = format!("the {} does not work", self.backend.name());
+            return Err(StartError::Backend(text));
+        }
+        self.backend.drain(self.started)
+    }
+
+    /// Its virtqueues, while they are served.
+    pub(super) fn served_queues(&self) -> Vec<Virtqueue> {
+        let queues = self.queues.iter().flatten();
+        queues.filter(|_| self.started).copied().collect()
     }
 
     pub(super) fn answer(&mut self, request: &Request<'_>) -> Result<Vec<u8>, ProtocolError> {

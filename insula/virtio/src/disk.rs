@@ -1,22 +1,18 @@
 //! Disks of a node (virtio-blk), served by QEMU's storage daemon.
 
-use std::io;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_base::storage::{Lock, LockError};
 use insula_node::attachment::DiskFile;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vhost::vhost_user::{VhostUserFrontend, VhostUserProtocolFeatures};
 
-use super::backend_process::{ExitOn, REPLY_TIMEOUT, VhostUserBackend};
+use super::backend_process::{REPLY_TIMEOUT, VhostUserBackend};
 use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::drain::Drain;
+use super::locked_file::LockedFile;
 use super::monitor::{BackendLauncher, DeviceContext};
 use super::slot::BackendSlot;
-use super::storage_daemon;
-use super::storage_query::StorageQuery;
 use super::vhost::{TRANSPORT_FEATURES, failed, offered};
 
 /// Specification, 5.2.
@@ -56,80 +52,12 @@ pub(crate) struct Disk {
     idle: Option<VhostUserBackend>,
 }
 
-/// Time a killed supervisor gets to release the file.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which that is polled.
-const INTERVAL: Duration = Duration::from_millis(10);
-
-/// Timeout of the file's storage.
-const STORAGE_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// The file of a disk, locked from its first daemon on.
-#[derive(Clone)]
-pub(super) struct LockedFile {
-    file: DiskFile,
-    state: Arc<Mutex<FileState>>,
-}
-
-/// Lock and pending storage queries of a file.
-#[derive(Default)]
-pub(super) struct FileState {
-    lock: Option<Lock>,
-    lock_query: StorageQuery<Lock>,
-    command_query: StorageQuery<Command>,
-}
-
-impl LockedFile {
-    pub(super) fn new(file: DiskFile) -> Self {
-        Self {
-            file,
-            state: Arc::default(),
-        }
-    }
-
-    /// Locks the file before a daemon opens it.
-    pub(super) fn lock(&self, limit: Duration) -> Result<MutexGuard<'_, FileState>, StartError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.lock.is_none() {
-            let file = self.file.clone();
-            let lock = state
-                .lock_query
-                .with_timeout(limit, move || wait_lock(&file))?;
-            state.lock = Some(lock);
-        }
-        Ok(state)
-    }
-
-    /// Starts a daemon that serves the file.
-    fn launch(&self, context: &DeviceContext) -> Result<VhostUserBackend, StartError> {
-        let starting = failed("starting qemu-storage-daemon");
-        let file = self.file.clone();
-        let command = self
-            .lock(STORAGE_TIMEOUT)?
-            .command_query
-            .with_timeout(STORAGE_TIMEOUT, move || {
-                storage_daemon::command(&file).map_err(failed("starting qemu-storage-daemon"))
-            })?;
-        launch(command, context).map_err(starting)
-    }
-}
-
-fn wait_lock(file: &DiskFile) -> Result<Lock, StartError> {
-    let began = Instant::now();
-    loop {
-        match Lock::take(&file.path, file.read_only) {
-            Err(LockError::Busy) if began.elapsed() < LOCK_TIMEOUT => thread::sleep(INTERVAL),
-            taken => return taken.map_err(failed("locking it")),
-        }
-    }
-}
-
 impl Disk {
     /// A disk backed by `file`. Its daemon is started now.
     pub(super) fn new(slot: BackendSlot, file: DiskFile) -> Self {
         let features = features_of(&file);
         let file = LockedFile::new(file);
-        let idle = file.launch(&slot.context);
+        let idle = file.launch(QUEUE_SIZES.len(), &slot.context);
         let idle = idle.map_err(|error| slot.context.set_failure(Some(&error.to_string())));
         Self {
             features,
@@ -145,7 +73,7 @@ impl Disk {
         let Some(mut daemon) = self.idle.take() else {
             return;
         };
-        match query(&mut daemon, limit) {
+        match query(&mut daemon, &self.file, limit) {
             Ok((features, config)) => {
                 self.features = features;
                 *lock_config(&self.config) = Some(config);
@@ -181,9 +109,10 @@ fn empty_config() -> Vec<u8> {
     config
 }
 
-/// The features to offer to the driver, and the configuration.
-pub(super) fn query(
+/// The features to offer to the driver, and the configuration, of a daemon that has opened the locked file.
+fn query(
     daemon: &mut VhostUserBackend,
+    file: &LockedFile,
     limit: Duration,
 ) -> Result<(u64, Vec<u8>), StartError> {
     let needed = VhostUserProtocolFeatures::CONFIG | VhostUserProtocolFeatures::REPLY_ACK;
@@ -191,18 +120,16 @@ pub(super) fn query(
     daemon.negotiate(needed, limit)?;
     let limit = limit.saturating_sub(began.elapsed());
     let (flags, empty) = (VhostUserConfigFlags::empty(), [0; CONFIG_SIZE as usize]);
-    daemon.with_timeout(limit, || {
+    let answer = daemon.with_timeout(limit, || {
         let mut frontend = daemon.frontend.clone();
         let known = offered(&frontend, DISK_FEATURES);
         let known = known.map_err(failed("asking qemu-storage-daemon"))?;
         let config = frontend.get_config(0, CONFIG_SIZE, flags, &empty);
         let (_, config) = config.map_err(failed("asking qemu-storage-daemon"))?;
         Ok((known, config))
-    })
-}
-
-fn launch(command: Command, context: &DeviceContext) -> io::Result<VhostUserBackend> {
-    VhostUserBackend::start(command, QUEUE_SIZES.len(), ExitOn::Sigterm, context)
+    })?;
+    file.check_opened(daemon.id())?;
+    Ok(answer)
 }
 
 /// Starts a daemon that supports these features, and stores its configuration.
@@ -212,8 +139,8 @@ pub(super) fn connect(
     config: &SharedConfig,
     context: &DeviceContext,
 ) -> Result<VhostUserBackend, StartError> {
-    let mut daemon = file.launch(context)?;
-    let (known, now) = query(&mut daemon, REPLY_TIMEOUT)?;
+    let mut daemon = file.launch(QUEUE_SIZES.len(), context)?;
+    let (known, now) = query(&mut daemon, file, REPLY_TIMEOUT)?;
     match features & !known {
         0 => {
             *lock_config(config) = Some(now);
@@ -263,6 +190,20 @@ impl Backend for Disk {
 
     fn change_memory(&mut self) -> Result<(), StartError> {
         self.slot.change_memory()
+    }
+
+    fn drain(&self, is_started: bool) -> Result<Option<Drain>, StartError> {
+        let refused = |why: &str| StartError::Backend(format!("the {} {why}", self.name()));
+        let file = self.file.identity();
+        let file = file.ok_or_else(|| refused("is not served"))?;
+        let done = match is_started {
+            true => Some(self.slot.drain()?),
+            false if self.slot.context.may_have_requests() => {
+                return Err(refused("has not been taken up again by its driver"));
+            }
+            false => None,
+        };
+        Ok(Some(Drain::new(self.name(), file, done)))
     }
 
     fn stop(&mut self) {

@@ -12,11 +12,12 @@
 //! | `message` | messages of the channel: parsing, building |
 //! | `device` | a device as its driver sees it: status, features, configuration, virtqueues |
 //! | `bus` | the devices of a node, by number |
-//! | `server` | a thread that serves a running node |
+//! | `devices` | which devices a node has, and their creation |
+//! | `server`, `current_bus`, `node_events` | a thread that serves a running node; the devices of its present session; what happens to them |
 //! | `memory` | the node's memory, mapped for backends |
-//! | `resize` | changes of the node's memory |
+//! | `request_listener` | requests of commands: changes of the node's memory, and no requests in flight |
 //! | `vhost` | setup common to all vhost backends, in the kernel or not |
-//! | `backend_process`, `monitor`, `slot` | vhost-user processes: starting and stopping one; restarting it when it dies; the place of one in a device |
+//! | `backend_process`, `monitor`, `monitor_thread`, `slot` | vhost-user processes: starting and stopping one; restarting it when it dies; the place of one in a device |
 //! | `command`, `stderr`, `backoff` | commands with a timeout; standard error of backends; pauses between attempts |
 //! | `state` | present failures of a node's devices |
 //! | `checkpoint` | state that the next supervisor needs if this one is killed |
@@ -25,7 +26,8 @@
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
 //! | `files`, `virtiofsd` | folders of the base, and the daemon that serves them |
-//! | `disk`, `storage_daemon`, `storage_query` | files of the base as disks; the daemon that serves them; storage that may hang |
+//! | `disk`, `locked_file`, `storage_daemon`, `storage_query` | files of the base as disks; the file itself; the daemon that serves it; storage that may hang |
+//! | `drain` | waiting until no request to a disk is in flight |
 //!
 //! A node's driver is not trusted: an invalid message is refused as the specification says or ends
 //! the session (`ProtocolError`). It never reaches a backend.
@@ -39,18 +41,24 @@ mod bridge;
 mod bus;
 mod checkpoint;
 mod command;
+mod current_bus;
 mod device;
+mod devices;
 mod disk;
 #[cfg(test)]
 mod disk_tests;
+mod drain;
 mod files;
 mod inflight;
+mod locked_file;
 mod memory;
 mod message;
 mod monitor;
+mod monitor_thread;
 mod network;
+mod node_events;
 mod publish;
-mod resize;
+mod request_listener;
 mod server;
 mod slot;
 mod state;
@@ -64,5 +72,6 @@ mod vhost;
 mod virtiofsd;
 mod vsock;
 
-pub use server::{Devices, Server, has_driver};
+pub use devices::Devices;
+pub use server::{Server, has_driver};
 pub use static_nodes::make_static_nodes;

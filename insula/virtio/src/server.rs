@@ -3,54 +3,48 @@
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use insula_abi::Reason;
 use insula_abi::channel::{self as abi, CHANNEL_VIRTIO, Endpoints, area_size};
 use insula_abi::virtio::MESSAGE_MAX;
 use insula_agent::options;
-use insula_base::error::{Error, Source};
+use insula_base::error::Source;
 use insula_channel::{Message, Received};
 use insula_driver::channel::{ChannelError, End, SLOTS, Side};
 use insula_driver::{CallError, Channel, Node};
-use insula_node::attachment::{DiskFile, Networking, cid};
+use insula_node::attachment::request::RequestKind;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::backoff::Backoff;
-use super::bus::Bus;
 use super::checkpoint::Checkpoints;
-use super::device::{Backend, StartError};
-use super::disk::Disk;
+use super::current_bus::CurrentBus;
+use super::devices::{Devices, bus};
 use super::files::Files;
 use super::memory::DeviceNode;
-use super::monitor::{DeviceContext, DeviceEvents};
-use super::network::Network;
+use super::monitor::DeviceEvents;
+use super::node_events::NodeEvents;
 use super::publish::{self, Published};
-use super::resize::ResizeListener;
-use super::slot::BackendSlot;
+use super::request_listener::RequestListener;
 use super::state::Failures;
 use super::vhost::EventfdBinder;
-use super::vsock::Vsock;
 
 /// Timeout of sending to and receiving from a node's drivers.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of retries while the node is still in the last session.
-const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Intervals of retries while the node is still in the last session: a copy leaves it at once.
+const BUSY_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// Time after which that is reported.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of [`Bus::service`] while it is needed.
 const SERVICE_INTERVAL: Duration = Duration::from_millis(100);
-/// Timeout until the sizes of all disks together are known. Drivers time out after ten seconds.
-const DISKS_TIMEOUT: Duration = Duration::from_secs(7);
 /// Length of a session after which the backoff is reset.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Name for failures that concern all devices of a node.
 const ALL_DEVICES: &str = "all devices";
+
 /// Whether the node has a driver that waits for its devices, which then has published its doorbell
 /// on their channel. `channels` is the address of the node's channels. No resource is held for a
 /// node before.
@@ -68,80 +62,6 @@ pub fn has_driver(node: &Node, channels: u64) -> bool {
         Some(u64::from_ne_bytes(word))
     };
     channels != 0 && read().is_some_and(|word| word != 0)
-}
-
-/// The devices of a node.
-#[derive(Clone, Debug)]
-pub struct Devices {
-    /// The node's id, which determines its addresses.
-    pub id: u32,
-    /// Number of chunks of memory that it was started with.
-    pub chunks_started: usize,
-    /// The folder of the base that is its root.
-    pub root: Option<PathBuf>,
-    /// Its disks, in order.
-    pub disks: Vec<DiskFile>,
-    /// Its network, if any.
-    pub network: Option<Networking>,
-}
-
-/// Handles events of a node's devices.
-struct NodeEvents<F> {
-    node: Arc<Node>,
-    report: F,
-    failures: Mutex<Failures>,
-}
-
-impl<F: Fn(&str) + Send + Sync> DeviceEvents for NodeEvents<F> {
-    fn report(&self, text: &str) {
-        (self.report)(text);
-    }
-
-    /// Stops the node: its requests to the device would never complete.
-    fn device_lost(&self, text: &str) {
-        (self.report)(text);
-        match self.node.stop(Reason::DEVICE_LOST) {
-            Ok(()) => {}
-            // The node has ended.
-            Err(error) if error.errno == Errno::EALREADY => {}
-            Err(error) => (self.report)(&error.to_string()),
-        }
-    }
-
-    fn set_failure(&self, device: &str, why: Option<&str>) {
-        let failures = self.failures.lock();
-        let mut failures = failures.unwrap_or_else(PoisonError::into_inner);
-        if failures.set(device, why) {
-            let text = why.map_or_else(
-                || "works again".into(),
-                |why| format!("does not work: {why}"),
-            );
-            (self.report)(&format!("{device}: {text}"));
-        }
-    }
-}
-
-/// The devices of the present session, if any. Mostly used by the session's thread.
-#[derive(Clone, Default)]
-struct CurrentBus(Arc<Mutex<Option<Bus>>>);
-
-impl CurrentBus {
-    fn lock(&self) -> MutexGuard<'_, Option<Bus>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Switches all devices to the first `chunks` chunks of the node's memory, or on failure back.
-    fn resize(&self, node: &DeviceNode, chunks: usize) -> Result<(), StartError> {
-        let mut bus = self.lock();
-        let before = node.limit(chunks);
-        let changed = bus.as_mut().map_or(Ok(()), Bus::change_memory);
-        if changed.is_err() {
-            node.limit(before);
-            // The old memory was accepted before.
-            let _ = bus.as_mut().map(Bus::change_memory);
-        }
-        changed
-    }
 }
 
 /// A thread that serves the devices of a node until the node ends.
@@ -195,15 +115,8 @@ fn serve(
     checkpoints.remove_earlier();
     let device_node = Arc::new(DeviceNode::new(Arc::clone(node), devices.chunks_started));
     let current = CurrentBus::default();
-    let _listener = {
-        let (current, device_node) = (current.clone(), Arc::clone(&device_node));
-        let opened = ResizeListener::start(devices.id, move |chunks| {
-            current.resize(&device_node, chunks)
-        });
-        opened.map_err(|error| {
-            device_events.report(&format!("its memory cannot be resized: {error}"))
-        })
-    };
+    let _listeners = listen(devices.id, &current, &device_node)
+        .map_err(|error| device_events.report(&format!("commands cannot reach it: {error}")));
     let sessions = Sessions {
         node: device_node,
         devices,
@@ -213,6 +126,25 @@ fn serve(
     };
     sessions.serve();
     checkpoints.remove();
+}
+
+/// Answers requests of commands.
+fn listen(
+    id: u32,
+    current: &CurrentBus,
+    node: &Arc<DeviceNode>,
+) -> io::Result<[RequestListener; 2]> {
+    let (resized, drained) = (current.clone(), current.clone());
+    let [node, paused] = [(); 2].map(|()| Arc::clone(node));
+    let resize = move |chunks| {
+        let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
+        resized.resize(&node, chunks).map(|()| String::new())
+    };
+    let drain = move |_| drained.drain(&paused).map(|drained| drained.to_string());
+    Ok([
+        RequestListener::start(RequestKind::Resize, id, resize)?,
+        RequestListener::start(RequestKind::Drain, id, drain)?,
+    ])
 }
 
 /// State common to all sessions with a node's drivers.
@@ -246,6 +178,7 @@ impl Sessions<'_> {
     /// Opens the channel once the node has left the last session; `None` if the node has ended.
     fn open(&self, backoff: &mut Backoff) -> Option<Channel> {
         let began = Instant::now();
+        let (mut pause, longest) = BUSY_PAUSES;
         loop {
             match self.node.node().open_channel(CHANNEL_VIRTIO) {
                 Ok(channel) => {
@@ -259,7 +192,8 @@ impl Sessions<'_> {
                             let why = "the node's drivers do not leave the last session";
                             self.device_events.set_failure(ALL_DEVICES, Some(why));
                         }
-                        thread::sleep(BUSY_PAUSE);
+                        thread::sleep(pause);
+                        pause = (pause * 2).min(longest);
                     }
                     Errno::EPIPE | Errno::ENODEV => return None,
                     _ if self.report_and_wait(&error.into(), backoff) => {}
@@ -339,63 +273,6 @@ fn publish(devices: &Devices, device_events: &Arc<dyn DeviceEvents>) -> Vec<Publ
         opened.map_err(|error| device_events.report(&format!("port {one}: {error}")))
     });
     opened.filter_map(Result::ok).collect()
-}
-
-/// Creates the devices of a node. Every node has vsock.
-fn bus(
-    node: &Arc<DeviceNode>,
-    binder: Arc<dyn EventfdBinder>,
-    devices: &Devices,
-    checkpoints: &Checkpoints,
-    device_events: &Arc<dyn DeviceEvents>,
-) -> Result<Bus, Error> {
-    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
-    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
-    let slot = |device: &str, name: String| BackendSlot {
-        node: Arc::clone(node),
-        binder: Arc::clone(&binder) as _,
-        context: DeviceContext {
-            name,
-            checkpoint: checkpoints.device(device),
-            device_events: Arc::clone(device_events),
-        },
-        monitor: None,
-    };
-    if let Some(folder) = &devices.root {
-        let tag = options::ROOT_TAG;
-        let slot = slot(tag, Files::name(folder));
-        backends.push(Box::new(Files::new(slot, tag, folder.clone())));
-    }
-    for disk in disks(&devices.disks, slot) {
-        backends.push(Box::new(disk));
-    }
-    if let Some(network) = &devices.network {
-        let (id, address) = (devices.id, network.address(devices.id));
-        backends.push(Box::new(Network::new(
-            Arc::clone(node),
-            binder,
-            id,
-            address,
-        )));
-    }
-    Bus::new(backends)
-}
-
-/// Creates all disks, starting their daemons at the same time. A hanging one only delays when the
-/// sizes of the others are known.
-fn disks(files: &[DiskFile], slot: impl Fn(&str, String) -> BackendSlot) -> Vec<Disk> {
-    let began = Instant::now();
-    let make = |(number, file): (usize, &DiskFile)| {
-        let slot = slot(&format!("disk-{number}"), Disk::name(file));
-        Disk::new(slot, file.clone())
-    };
-    let mut disks: Vec<_> = files.iter().enumerate().map(make).collect();
-    let count = disks.len() as u32;
-    for (queried, disk) in (0..).zip(&mut disks) {
-        let left = DISKS_TIMEOUT.saturating_sub(began.elapsed());
-        disk.query(left / (count - queried).min(2));
-    }
-    disks
 }
 
 /// Handles messages of the node's drivers until the node leaves the session.

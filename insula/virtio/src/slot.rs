@@ -1,6 +1,7 @@
 //! A backend slot: the part common to devices that are served by a process of the base.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use super::device::{StartError, Virtqueue};
 use super::memory::DeviceNode;
@@ -53,6 +54,18 @@ impl BackendSlot {
         match &self.monitor {
             Some(monitor) => monitor.change_memory(self.node.map_apart()?),
             None => Ok(()),
+        }
+    }
+
+    /// Has the backend complete all requests of the driver, which makes no more. The receiver gets a
+    /// message when it has.
+    ///
+    /// # Errors
+    /// It is not served.
+    pub(super) fn drain(&self) -> Result<Receiver<()>, StartError> {
+        match &self.monitor {
+            Some(monitor) => monitor.drain(),
+            None => Err(StartError::Backend("the device is not served".into())),
         }
     }
 

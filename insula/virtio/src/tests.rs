@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::bus::Bus;
 use super::device::{Backend, Identity, StartError, Virtqueue};
+use super::drain::Drain;
 
 const FEATURE: u64 = 1 << 5;
 const VERSION_1: u64 = 1 << 32;
@@ -69,6 +70,14 @@ impl Backend for Recorder {
             .unwrap()
             .push(Call::Start(features, queues.to_vec()));
         Ok(())
+    }
+
+    /// It knows which requests its driver has only while it is started.
+    fn drain(&self, is_started: bool) -> Result<Option<Drain>, StartError> {
+        match is_started {
+            true => Ok(None),
+            false => Err(StartError::Backend("not known".into())),
+        }
     }
 
     fn stop(&mut self) {
@@ -257,6 +266,23 @@ fn failed_start_is_not_retried_after_a_reset() {
     driver.0.service(Instant::now() + Duration::from_secs(60));
     assert_eq!(recorder.calls(), []);
     assert!(!driver.0.needs_service());
+}
+
+/// A device that is not started may have requests nevertheless, and one that fails has.
+#[test]
+fn only_started_devices_are_drained() {
+    let recorder = Recorder::default();
+    let mut driver = Driver::of(&recorder);
+    let drained = |driver: &Driver| driver.0.drain().map(|drains| drains.len());
+    assert!(drained(&driver).is_err());
+    driver.bring_up();
+    assert_eq!(drained(&driver).unwrap(), 0);
+    driver.set_status(0);
+    assert!(drained(&driver).is_err());
+    recorder.fail(Some(StartError::Backend("no program".into())));
+    driver.bring_up();
+    let refused = drained(&driver).unwrap_err().to_string();
+    assert!(refused.contains("recorder does not work"), "{refused}");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! Setup common to all vhost backends: the kernel's and vhost-user processes.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use insula_driver::CallError;
+use insula_node::attachment::UsedIndex;
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vm_memory::{Address, GuestAddressSpace, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{
+    Address, Bytes, GuestAddress, GuestAddressSpace, GuestMemoryMmap, GuestMemoryRegion,
+};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::device::{StartError, Virtqueue};
@@ -51,9 +55,14 @@ impl QueueNotifier {
 
     /// Notifies both sides: notifications to the previous backend may be lost.
     pub(super) fn signal_both(&self) {
+        self.kick();
+        let _ = self.call.write(1);
+    }
+
+    /// Has the backend look for requests.
+    pub(super) fn kick(&self) {
         // A full counter is pending already.
         let _ = self.kick.write(1);
-        let _ = self.call.write(1);
     }
 }
 
@@ -100,8 +109,9 @@ impl GuestAddressSpace for KernelMemory {
     }
 }
 
-/// Sets up vhost of the kernel with a node's memory and fresh virtqueues. The caller starts the
-/// device, and keeps the notifiers until it is stopped.
+/// Sets up vhost of the kernel with a node's memory and virtqueues, which need not be fresh: those of a
+/// copy of a node have been served before, in the original. The caller starts the device, and keeps the
+/// notifiers until it is stopped.
 pub(super) fn set_up_kernel(
     vhost: &impl VhostBackend,
     memory: &KernelMemory,
@@ -111,13 +121,28 @@ pub(super) fn set_up_kernel(
 ) -> Result<Vec<QueueNotifier>, StartError> {
     let memory = memory.current();
     let notifiers = bind_notifiers(&memory, binder, queues)?;
-    let prepared: Vec<_> = queues
+    let prepared: Result<Vec<_>, _> = queues
         .iter()
         .zip(&notifiers)
-        .map(|pair| (pair, 0))
+        .map(|pair| Ok((pair, used_index(&memory, pair.0)?.index)))
         .collect();
+    let prepared = prepared?;
     configure(vhost, features, &prepared, || set_table(vhost, &memory))?;
     Ok(notifiers)
+}
+
+/// Number of buffers of a virtqueue that were used. vhost of the kernel uses them in the order in which they
+/// are available.
+pub(super) fn used_index(memory: &NodeMemory, queue: &Virtqueue) -> Result<UsedIndex, StartError> {
+    let at = GuestAddress(queue.device).checked_add(2);
+    let at = at.ok_or_else(|| StartError::Driver("a virtqueue has no address".into()))?;
+    let read = memory.guest().load(at, Ordering::Acquire);
+    Ok(UsedIndex {
+        address: at.0,
+        index: read
+            .map(u16::from_le)
+            .map_err(failed("reading a virtqueue"))?,
+    })
 }
 
 /// Replaces the memory of vhost of the kernel, and the addresses of the virtqueues in it. The old
@@ -250,4 +275,41 @@ fn own_regions(memory: &NodeMemory) -> Vec<VhostUserMemoryRegionInfo> {
 /// Makes a [`StartError`] with the failed action.
 pub(super) fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StartError {
     move |error| StartError::Backend(format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use insula_abi::Chunk;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_goes_on_at_its_used_index() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(0x2000).unwrap();
+        file.write_all_at(&0x1234_u16.to_le_bytes(), 0x1002)
+            .unwrap();
+        let chunk = Chunk {
+            start: 0x8000,
+            size: 0x2000,
+        };
+        let memory = NodeMemory::map(file.into(), &[chunk], 1).unwrap();
+        let queue = |device| Virtqueue {
+            index: 0,
+            size: 4,
+            descriptors: 0x8000,
+            driver: 0x8100,
+            device,
+            event: 0,
+        };
+        let used = |device| used_index(&memory, &queue(device));
+        assert_eq!(used(0x9000).unwrap().index, 0x1234);
+        assert_eq!(used(0x9000).unwrap().address, 0x9002);
+        assert_eq!(used(0x8000).unwrap().index, 0);
+        for outside in [0x9ffe, 0x7000, u64::MAX] {
+            assert!(used(outside).is_err(), "{outside:#x}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Sockets between node and base (AF_VSOCK), served by the kernel's vhost-vsock.
 
 use std::sync::Arc;
+use std::thread;
 
 use vhost::vhost_kern::vsock::Vsock as VhostVsock;
 use vhost::vsock::VhostVsock as _;
@@ -47,7 +48,12 @@ impl Vsock {
     /// at start.
     pub(super) fn new(node: Arc<DeviceNode>, binder: Arc<dyn EventfdBinder>, cid: u32) -> Self {
         let without_memory = VhostVsock::new(Arc::new(GuestMemoryMmap::<()>::new()));
-        let features = without_memory.and_then(|vhost| offered(&vhost, SEQPACKET));
+        let features = without_memory.and_then(|vhost| {
+            let features = offered(&vhost, SEQPACKET);
+            // The kernel waits for a grace period when it is closed, 20 ms or more.
+            drop(thread::Builder::new().spawn(|| drop(vhost)));
+            features
+        });
         Self {
             node,
             binder,

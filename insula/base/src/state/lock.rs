@@ -24,6 +24,16 @@ pub fn lock(root: &Root, name: &str) -> io::Result<Lock> {
     Ok(Lock(file))
 }
 
+/// Waits for the lock of that name and takes it with others who share it.
+///
+/// # Errors
+/// When its file cannot be created.
+pub fn lock_shared(root: &Root, name: &str) -> io::Result<Lock> {
+    let file = open(root, name)?;
+    file.lock_shared()?;
+    Ok(Lock(file))
+}
+
 /// Takes the lock of that name if it is free.
 ///
 /// # Errors
@@ -65,6 +75,16 @@ mod tests {
         let held = lock(&root, "one").unwrap();
         assert!(try_lock(&root, "one").unwrap().is_none());
         assert!(try_lock(&root, "other").unwrap().is_some());
+        drop(held);
+        assert!(try_lock(&root, "one").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_shared_lock_keeps_others_out() {
+        let tree = Tree::new(&[]);
+        let root = tree.root();
+        let held = [(); 2].map(|()| lock_shared(&root, "one").unwrap());
+        assert!(try_lock(&root, "one").unwrap().is_none());
         drop(held);
         assert!(try_lock(&root, "one").unwrap().is_some());
     }

@@ -7,4 +7,4 @@ mod atomic_file;
 mod lock;
 
 pub use atomic_file::AtomicFile;
-pub use lock::{Lock, RUN, lock, try_lock};
+pub use lock::{Lock, RUN, lock, lock_shared, try_lock};

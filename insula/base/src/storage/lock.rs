@@ -13,9 +13,15 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc::O_EXCL;
 
+use super::identity::Identity;
+
 /// A file or block device that nobody else may write to as long as this lives.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held, not used")] File);
+pub struct Lock {
+    identity: Identity,
+    /// Held, not used.
+    _file: File,
+}
 
 /// Why a file or block device cannot be locked.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +35,8 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Locks what is at that path: for one writer, or to share it with other readers.
-    /// Locks the file or device: for one writer, or shared with other readers.
+    /// Locks what is at that path: for one writer, or shared with other readers.
+    ///
     /// # Errors
     /// [`LockError`].
     pub fn take(path: &Path, read_only: bool) -> Result<Self, LockError> {
@@ -52,8 +58,17 @@ impl Lock {
         match locked {
             Err(TryLockError::WouldBlock) => Err(LockError::Busy),
             // Without file locks, only the nodes' records keep nodes apart.
-            Err(TryLockError::Error(_)) | Ok(()) => Ok(Self(file)),
+            Err(TryLockError::Error(_)) | Ok(()) => Ok(Self {
+                identity: Identity::of_file(&file)?,
+                _file: file,
+            }),
         }
+    }
+
+    /// What is locked, whatever is at its path by now.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 }
 

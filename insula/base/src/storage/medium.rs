@@ -3,42 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use nix::sys::stat::{major, makedev, minor};
+use nix::sys::stat::{major, minor};
 
+use super::identity::Identity;
 use crate::root::Root;
 
 /// Block devices by number in sysfs.
 const BY_NUMBER: &str = "/sys/dev/block";
-
-/// Identity of a file or block device, whatever its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Identity {
-    /// A file: device number of its file system, and inode.
-    File(u64, u64),
-    /// A block device: its device number.
-    Device(u64),
-}
-
-impl Identity {
-    /// The identity of the file or device at that path.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let found = fs::metadata(path)?;
-        Ok(match found.file_type().is_block_device() {
-            true => Self::Device(found.rdev()),
-            false => Self::File(found.dev(), found.ino()),
-        })
-    }
-
-    /// The identity of the block device with this number, as sysfs and mountinfo write it.
-    pub(super) fn numbered(text: &str) -> Option<Self> {
-        let (major, minor) = text.split_once(':')?;
-        let number = makedev(major.parse().ok()?, minor.parse().ok()?);
-        Some(Self::Device(number))
-    }
-}
 
 /// A file or block device, and all layers below it with the same bytes: the disk of a partition,
 /// the file of a loop device, the members of a volume.

@@ -1,6 +1,7 @@
 //! Uses of a file or block device by the base itself.
 
-use super::medium::{Identity, Medium, loop_file};
+use super::identity::Identity;
+use super::medium::{Medium, loop_file};
 use crate::root::Root;
 
 const BLOCK: &str = "/sys/class/block";

@@ -1,5 +1,8 @@
 //! Options of the commands that show nodes.
 
+use std::str::FromStr;
+use std::time::SystemTime;
+
 use clap::Args;
 use insula_driver::name::Name;
 
@@ -38,6 +41,41 @@ pub(crate) struct Stats {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// The nodes, also those that were removed; by default all
+    #[arg(value_name = "NODE")]
+    pub(crate) names: Vec<Name>,
+    /// Start with events since a time (2026-11-24T14:00:00Z), or since a duration ago (10m)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<EventTime>,
+    /// End with events until a time, in the same forms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<EventTime>,
+    /// End with the last event that has happened, instead of waiting for more; without --since
+    /// starts with the first
+    #[arg(long)]
+    pub(crate) no_stream: bool,
+    /// Print a line of JSON for each event
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A time, given as such or as a duration ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventTime(pub(crate) SystemTime);
+
+impl FromStr for EventTime {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let time = || humantime::parse_rfc3339_weak(text).ok();
+        let ago = || SystemTime::now().checked_sub(humantime::parse_duration(text).ok()?);
+        let parsed = time().or_else(ago).map(Self);
+        parsed.ok_or("use a time in UTC, as 2026-11-24T14:00:00Z, or a duration, as 10m")
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Top {
     /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1)]
@@ -59,4 +97,23 @@ pub(crate) struct Logs {
     /// Print one JSON object per record
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn event_times_are_times_and_durations() {
+        let start: EventTime = "1970-01-01T00:00:10Z".parse().unwrap();
+        assert_eq!(start.0, SystemTime::UNIX_EPOCH + Duration::from_secs(10));
+        let ago: EventTime = "10m".parse().unwrap();
+        let passed = SystemTime::now().duration_since(ago.0).unwrap().as_secs();
+        assert!((600..660).contains(&passed), "{passed}");
+        for text in ["", "soon", "99999999999999999999y"] {
+            assert!(text.parse::<EventTime>().is_err(), "{text}");
+        }
+    }
 }

@@ -154,6 +154,7 @@ pub(super) mod tests {
             cpus: 2,
             memory_bytes: 512 << 20,
             ran_ns: 1_000_000_000 * (300 + rounds),
+            findings: None,
             programs: Some(ProgramStats {
                 processes: 1,
                 cores: vec![core; 2],

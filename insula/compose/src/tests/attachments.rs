@@ -79,8 +79,9 @@ fn a_node_without_attachments_gets_none() {
         root,
         disks,
         network,
+        watch,
     } = &request.attachments;
-    assert!(root.is_none() && network.is_none() && disks.is_empty());
+    assert!(root.is_none() && network.is_none() && disks.is_empty() && watch.is_none());
     assert_eq!(append(request), "");
 }
 

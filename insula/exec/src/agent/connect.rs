@@ -17,8 +17,8 @@ use vsock::{VMADDR_CID_ANY, VsockStream};
 
 /// Time a node gets until its agent listens; an emulated one boots slowly.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of attempts.
-const INTERVAL: Duration = Duration::from_millis(20);
+/// Intervals of attempts, the first and the longest: a copy answers soon, a node that boots does not.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// The lowest port that is tried; lower ones may have fixed users.
 const PORT_MIN: u32 = 512;
 
@@ -31,6 +31,11 @@ const UNTOUCHED: &str = "nothing was done";
 /// When there is no such node, it does not run, or its agent does not answer.
 pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
     let began = Instant::now();
+    let (mut interval, longest) = INTERVALS;
+    let mut pause = || {
+        std::thread::sleep(interval);
+        interval = (interval * 3 / 2).min(longest);
+    };
     loop {
         let handle = node::find(driver, name)?;
         // Its supervisor, which serves its sockets and restarts it, may have been killed. On
@@ -42,7 +47,7 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
             if !will_run || began.elapsed() > BOOT_TIMEOUT {
                 return Err(not_running(name));
             }
-            std::thread::sleep(INTERVAL);
+            pause();
             continue;
         }
         if handle.is_paused() {
@@ -55,7 +60,7 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
             Err(errno) if began.elapsed() > BOOT_TIMEOUT => {
                 return Err(no_answer(name, errno));
             }
-            Err(_) => std::thread::sleep(INTERVAL),
+            Err(_) => pause(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Giving a copy of a node an identity of its own.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use insula_agent::frame::{self, Reader};
@@ -8,6 +9,7 @@ use insula_agent::{Identity, Renamed, Request};
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_node as node;
 
 use super::connect::to_agent;
 
@@ -25,15 +27,21 @@ pub fn check_agent(driver: &Driver, name: &Name) -> Result<(), Error> {
 }
 
 /// Waits for the agent of a copy, and has it take an identity of its own: its name as host name, a
-/// machine id, random numbers, and the time.
+/// machine id, random numbers, the time, and its address.
 ///
 /// # Errors
 /// When it does not answer, or could not take all of it.
 pub fn rename(driver: &Driver, name: &Name) -> Result<(), Error> {
     let stream = to_agent(driver, name)?;
+    let handle = node::find(driver, name)?;
+    let network = handle
+        .record
+        .as_ref()
+        .and_then(|record| record.network.as_ref());
+    let address = network.map(|network| network.address(handle.info.id));
     let attempt = || -> io::Result<Renamed> {
         stream.set_read_timeout(Some(TIMEOUT))?;
-        frame::write(&stream, &Request::Rename(identity(name)?))?;
+        frame::write(&stream, &Request::Rename(identity(name, address)?))?;
         let mut reader = Reader::new(&stream);
         let renamed: Option<Renamed> = reader.read().map_err(io::Error::other)?;
         renamed.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -45,7 +53,7 @@ pub fn rename(driver: &Driver, name: &Name) -> Result<(), Error> {
     }
 }
 
-fn identity(name: &Name) -> io::Result<Identity> {
+fn identity(name: &Name, address: Option<Ipv4Addr>) -> io::Result<Identity> {
     let mut random = [0; SEED_SIZE + 16];
     let mut filled = 0;
     while filled < random.len() {
@@ -59,6 +67,7 @@ fn identity(name: &Name) -> io::Result<Identity> {
         machine: id.iter().map(|byte| format!("{byte:02x}")).collect(),
         seed: seed.to_vec(),
         unix_ns: now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or_default()),
+        address,
     })
 }
 

@@ -49,7 +49,8 @@ impl fmt::Display for DiskSpec {
 
 serde_as_text!(DiskSpec, "^.+$");
 
-/// A file or block device of the base that is a node's disk, in raw format.
+/// A file or block device of the base that is a node's disk: in raw format, or as an overlay (qcow2)
+/// that has what was written over another file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskFile {
     /// Its path, absolute.
@@ -61,6 +62,9 @@ pub struct DiskFile {
     /// gone. `None` in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_device: Option<bool>,
+    /// Of an overlay: the file below, in raw format, which is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<PathBuf>,
 }
 
 impl DiskFile {
@@ -87,6 +91,7 @@ impl DiskFile {
             path: found,
             read_only: *read_only,
             is_device: Some(kind.is_block_device()),
+            base: None,
         })
     }
 
@@ -100,6 +105,12 @@ impl DiskFile {
             LockError::Busy => busy(&self.path),
             LockError::Open(source) => no_file(&self.path, source),
         })
+    }
+
+    /// Whether it is a block device, as far as its record says.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.is_device != Some(false)
     }
 
     /// Whether both share storage and one of them is writable.
@@ -227,6 +238,7 @@ mod tests {
             path: folder.path().join(name),
             read_only,
             is_device: Some(false),
+            base: None,
         };
         let (one, again) = (disk("one", false), disk("again", true));
         fs::write(&one.path, "bytes").unwrap();

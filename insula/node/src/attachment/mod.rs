@@ -5,17 +5,23 @@
 
 mod address;
 mod disk;
+mod disk_copy;
+mod drained;
 pub mod failure;
+mod file_copy;
 mod folder;
 mod network;
 mod port;
-pub mod resize;
+mod qcow2;
+pub mod request;
 
 pub use address::cid;
 pub(crate) use address::{free_address, free_addresses};
 pub use disk::{DiskFile, DiskSpec, find_storage_daemon};
+pub(crate) use disk_copy::{CopiedDisks, DiskStore, keep, open_served};
+pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
 pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
 pub use port::{Publish, PublishError};
-pub use resize::resize;
+pub use request::{drain, resize};

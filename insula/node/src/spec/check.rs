@@ -10,6 +10,8 @@ use insula_image::BUILT_IN;
 
 use super::NodeSpec;
 use crate::cores::CoreRequest;
+use crate::isolation::Isolation;
+use crate::shared_core::CORE_SHARE_MAX;
 
 impl NodeSpec {
     /// Checks the spec by itself.
@@ -19,10 +21,12 @@ impl NodeSpec {
     pub fn check(&self) -> Result<(), Vec<Error>> {
         let mut problems = Problems::default();
         problems.cores(self);
+        problems.shared_core(self);
         problems.memory(self);
         problems.root(self);
         problems.program(self);
         problems.ready(self);
+        problems.watch(self);
         match problems.0.is_empty() {
             true => Ok(()),
             false => Err(problems.0),
@@ -60,6 +64,40 @@ impl Problems {
         }
     }
 
+    fn shared_core(&mut self, spec: &NodeSpec) {
+        let Some(share) = spec.core_share else {
+            return self.shared_alone(spec);
+        };
+        if spec.share_core.is_none() {
+            let hint = "give --share-core, or remove --core-share";
+            self.add("core_share", "the node shares no core", hint);
+        } else if !(1..=CORE_SHARE_MAX).contains(&share) {
+            let message = format!("a node cannot have {share} % of a core that it shares");
+            self.add(
+                "core_share",
+                message,
+                format!("ask for 1 to {CORE_SHARE_MAX}"),
+            );
+        }
+        self.shared_alone(spec);
+    }
+
+    /// A node that shares a core has that one alone, and no monitor.
+    fn shared_alone(&mut self, spec: &NodeSpec) {
+        if spec.share_core.is_none() {
+            return;
+        }
+        if spec.cpus.is_some() || spec.cpu_list.is_some() || spec.max_cpus.is_some() {
+            let message = "a node that shares a core has no others";
+            let hint = "remove --cpus, --cpu-list and --max-cpus, or --share-core";
+            self.add("share_core", message, hint);
+        }
+        if spec.isolation != Isolation::Direct {
+            let message = "a node that shares a core cannot be confined yet";
+            self.add("share_core", message, "remove --isolation, or --share-core");
+        }
+    }
+
     fn count(&mut self, key: &'static str, count: usize) {
         if !(1..=NODE_CPUS_MAX).contains(&count) {
             let message = format!("a node cannot have {count} cores");
@@ -82,10 +120,6 @@ impl Problems {
     }
 
     fn program(&mut self, spec: &NodeSpec) {
-        let is_built_in = spec
-            .image
-            .as_ref()
-            .is_some_and(|image| image.as_str() == BUILT_IN);
         if spec.program.is_none() {
             return;
         }
@@ -95,10 +129,22 @@ impl Problems {
         } else if spec.words().any(|word| word.as_bytes().contains(&0)) {
             let message = "a program's arguments cannot contain NUL";
             self.add("program", message, "remove it");
-        } else if is_built_in {
+        } else if is_built_in(spec) {
             let message = "a node of the lightweight kernel starts without a program";
             let hint = "remove it, and run programs there with `insula exec`";
             self.add("program", message, hint);
+        }
+    }
+
+    fn watch(&mut self, spec: &NodeSpec) {
+        let key = match spec.watch.is_empty() {
+            true => "watch_rules",
+            false => "watch",
+        };
+        let is_watched = !spec.watch.is_empty() || spec.watch_rules.is_some();
+        if is_watched && is_built_in(spec) {
+            let message = "a node of the lightweight kernel cannot be watched";
+            self.add(key, message, "remove it: only kernels of Linux can be");
         }
     }
 
@@ -114,4 +160,10 @@ impl Problems {
             self.add("ready.log", message, hint);
         }
     }
+}
+
+/// Whether its image is that of the lightweight kernel.
+fn is_built_in(spec: &NodeSpec) -> bool {
+    let image = spec.image.as_ref();
+    image.is_some_and(|image| image.as_str() == BUILT_IN)
 }

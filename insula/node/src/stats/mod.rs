@@ -24,7 +24,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 use zerocopy::FromBytes;
 
-use crate::Handle;
+use crate::{Handle, NodeFinding};
 
 /// Statistics of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,6 +39,8 @@ pub struct NodeStats {
     pub memory_bytes: u64,
     /// Time since its start, in nanoseconds.
     pub ran_ns: u64,
+    /// What is wrong with its kernel; `None` if it is not watched.
+    pub findings: Option<Vec<NodeFinding>>,
     /// Counters of its programs; only of the lightweight kernel.
     pub programs: Option<ProgramStats>,
 }
@@ -285,6 +287,7 @@ pub fn of(handle: &Handle) -> Result<NodeStats, Error> {
         cpus: view.apic_ids.len(),
         memory_bytes: view.memory_bytes,
         ran_ns: view.ran_ns,
+        findings: view.watched.then_some(view.findings),
         programs,
     })
 }
@@ -323,6 +326,8 @@ mod tests {
     use std::ops::Range;
 
     use zerocopy::{FromZeros, IntoBytes};
+
+    use insula_rules::Kind as FindingKind;
 
     use super::*;
 
@@ -392,6 +397,11 @@ mod tests {
             cpus: 2,
             memory_bytes: 1 << 26,
             ran_ns: 5,
+            findings: Some(vec![NodeFinding {
+                kind: FindingKind::Oops,
+                subject: "kernel".into(),
+                detail: "why".into(),
+            }]),
             programs: ProgramStats::read(&memory(), START, 2).unwrap(),
         }
     }

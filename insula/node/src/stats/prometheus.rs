@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use insula_rules::Kind;
+
 use super::{CallStats, CoreStats, NodeStats, ProgramStats};
 
 /// Formats the statistics of these nodes. Metrics without samples are declared nevertheless.
@@ -9,6 +11,7 @@ use super::{CallStats, CoreStats, NodeStats, ProgramStats};
 pub fn prometheus(nodes: &[NodeStats]) -> String {
     let mut text = Text::default();
     node_gauges(&mut text, nodes);
+    findings(&mut text, nodes);
     let with_programs: Vec<_> = nodes
         .iter()
         .filter_map(|node| Some((node.name.as_str(), node.programs.as_ref()?)))
@@ -55,6 +58,25 @@ fn node_gauges(text: &mut Text, nodes: &[NodeStats]) {
     gauge("node_running", "Whether a node runs.", |node| {
         u64::from(node.state == "running")
     });
+}
+
+/// Of watched nodes all kinds: those that are not found count 0.
+fn findings(text: &mut Text, nodes: &[NodeStats]) {
+    let samples = nodes.iter().flat_map(|node| {
+        let found = node.findings.iter();
+        found.flat_map(move |found| {
+            Kind::ALL.into_iter().map(move |kind| {
+                let count = found.iter().filter(|one| one.kind == kind).count();
+                format!(
+                    "{{node=\"{}\",kind=\"{}\"}} {count}",
+                    node.name,
+                    kind.name()
+                )
+            })
+        })
+    });
+    let help = "What a node's watcher finds wrong with its kernel.";
+    text.metric("gauge", "node_findings", help, samples);
 }
 
 fn processes(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {

@@ -1,7 +1,6 @@
-//! Answering announced changes of a node's memory ([`mod@insula_node::attachment::resize`]) when
-//! all backends have switched to it.
+//! Answering requests of commands about a node's devices ([`mod@insula_node::attachment::request`]).
 //!
-//! The server opens the socket before it maps any memory. So without a server the old memory is not
+//! The server opens the sockets before it maps any memory. So without a server the old memory is not
 //! mapped, and a later server finds the new one.
 
 use std::fs::{self, DirBuilder};
@@ -15,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use insula_base::state::RUN;
-use insula_node::attachment::resize::{DONE, socket};
+use insula_node::attachment::request::{DONE, RequestKind};
 
 use super::device::StartError;
 
@@ -24,27 +23,28 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Backoff while no descriptor is available.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves resize requests until dropped.
+/// Serves requests of one kind until dropped.
 #[derive(Debug)]
-pub(super) struct ResizeListener {
+pub(super) struct RequestListener {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ResizeListener {
-    /// Starts calling `change` with the number of chunks of each request.
+impl RequestListener {
+    /// Starts calling `handle` with the number of each request; its text is what the command needs to know.
     pub(super) fn start(
+        kind: RequestKind,
         id: u32,
-        change: impl FnMut(usize) -> Result<(), StartError> + Send + 'static,
+        handle: impl FnMut(u64) -> Result<String, StartError> + Send + 'static,
     ) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(RUN)?;
-        Self::start_at(socket(Path::new(RUN), id), change)
+        Self::start_at(kind.socket(Path::new(RUN), id), handle)
     }
 
     fn start_at(
         path: PathBuf,
-        mut change: impl FnMut(usize) -> Result<(), StartError> + Send + 'static,
+        mut handle: impl FnMut(u64) -> Result<String, StartError> + Send + 'static,
     ) -> io::Result<Self> {
         // A killed supervisor may have left the socket.
         let _ = fs::remove_file(&path);
@@ -55,12 +55,14 @@ impl ResizeListener {
             while !should_stop.load(Ordering::Acquire) {
                 match listener.accept() {
                     // An invalid request, or a closed connection, gets no answer.
-                    Ok((stream, _)) => drop(answer(stream, &mut change)),
+                    Ok((stream, _)) => drop(answer(stream, &mut handle)),
                     Err(_) => thread::sleep(PAUSE),
                 }
             }
         };
-        let thread = thread::Builder::new().name("resize".into()).spawn(serve)?;
+        let thread = thread::Builder::new()
+            .name("requests".into())
+            .spawn(serve)?;
         Ok(Self {
             path,
             stop,
@@ -69,13 +71,14 @@ impl ResizeListener {
     }
 }
 
-impl Drop for ResizeListener {
+impl Drop for RequestListener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // An empty connection wakes the thread from accept().
-        let woken = UnixStream::connect(&self.path);
+        // An empty connection wakes the thread from accept(). It is closed at once: as long as it is open
+        // the thread waits for a request.
+        let is_woken = UnixStream::connect(&self.path).is_ok();
         let _ = fs::remove_file(&self.path);
-        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+        if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             let _ = thread.join();
         }
     }
@@ -83,14 +86,13 @@ impl Drop for ResizeListener {
 
 fn answer(
     mut stream: UnixStream,
-    change: &mut impl FnMut(usize) -> Result<(), StartError>,
+    handle: &mut impl FnMut(u64) -> Result<String, StartError>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     let mut request = [0; 8];
     stream.read_exact(&mut request)?;
-    let chunks = usize::try_from(u64::from_ne_bytes(request)).unwrap_or(usize::MAX);
-    let answer = match change(chunks) {
-        Ok(()) => DONE.to_owned(),
+    let answer = match handle(u64::from_ne_bytes(request)) {
+        Ok(more) => format!("{DONE}{more}"),
         Err(error) => error.to_string(),
     };
     stream.write_all(answer.as_bytes())
@@ -99,46 +101,53 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Instant;
 
-    use insula_node::attachment::resize::resize_at;
+    use insula_node::attachment::request::request_at;
 
     use super::*;
 
+    fn socket(folder: &Path) -> PathBuf {
+        RequestKind::Resize.socket(folder, 7)
+    }
+
     #[test]
-    fn a_request_is_answered_after_the_change() {
+    fn a_request_is_answered_after_it_was_handled() {
         let folder = tempfile::tempdir().unwrap();
-        let path = socket(folder.path(), 7);
-        resize_at(&path, 3).expect("no server yet");
+        let path = socket(folder.path());
+        assert_eq!(request_at(&path, 3).unwrap(), None, "no server yet");
         let (sender, receiver) = mpsc::channel();
-        let change = move |chunks| {
-            sender.send(chunks).unwrap();
-            match chunks {
-                4 => Ok(()),
+        let handle = move |number| {
+            sender.send(number).unwrap();
+            match number {
+                4 => Ok("more".into()),
                 _ => Err(StartError::Backend("no room".into())),
             }
         };
-        let listener = ResizeListener::start_at(path.clone(), change).unwrap();
-        resize_at(&path, 4).unwrap();
+        let listener = RequestListener::start_at(path.clone(), handle).unwrap();
+        assert_eq!(request_at(&path, 4).unwrap().as_deref(), Some("more"));
         assert_eq!(receiver.try_recv(), Ok(4), "before the answer");
-        let refused = resize_at(&path, 5).unwrap_err();
+        let refused = request_at(&path, 5).unwrap_err();
         assert_eq!(refused.to_string(), "no room");
         // A connection without a request does not block the server for good.
         drop(UnixStream::connect(&path).unwrap());
-        resize_at(&path, 4).unwrap();
+        assert!(request_at(&path, 4).unwrap().is_some());
+        let began = Instant::now();
         drop(listener);
+        assert!(began.elapsed() < REQUEST_TIMEOUT, "it waits for a request");
         assert!(!path.exists());
-        resize_at(&path, 3).expect("no server any more");
+        assert_eq!(request_at(&path, 3).unwrap(), None, "no server any more");
     }
 
     #[test]
     fn a_stale_socket_counts_as_no_server() {
         let folder = tempfile::tempdir().unwrap();
-        let path = socket(folder.path(), 7);
+        let path = socket(folder.path());
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        resize_at(&path, 3).unwrap();
-        let listener = ResizeListener::start_at(path.clone(), |_| Ok(())).unwrap();
-        resize_at(&path, 3).unwrap();
+        assert_eq!(request_at(&path, 3).unwrap(), None);
+        let listener = RequestListener::start_at(path.clone(), |_| Ok(String::new())).unwrap();
+        assert!(request_at(&path, 3).unwrap().is_some());
         drop(listener);
     }
 }

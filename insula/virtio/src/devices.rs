@@ -1,0 +1,99 @@
+//! Which devices a node has, and their creation for a session with its drivers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use insula_agent::options;
+use insula_base::error::Error;
+use insula_node::attachment::{DiskFile, Networking, cid};
+
+use super::bus::Bus;
+use super::checkpoint::Checkpoints;
+use super::device::Backend;
+use super::disk::Disk;
+use super::files::Files;
+use super::memory::DeviceNode;
+use super::monitor::{DeviceContext, DeviceEvents};
+use super::network::Network;
+use super::slot::BackendSlot;
+use super::vhost::EventfdBinder;
+use super::vsock::Vsock;
+
+/// Timeout until the sizes of all disks together are known. Drivers time out after ten seconds.
+const DISKS_TIMEOUT: Duration = Duration::from_secs(7);
+
+/// The devices of a node.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// The node's id, which determines its addresses.
+    pub id: u32,
+    /// Number of chunks of memory that it was started with.
+    pub chunks_started: usize,
+    /// The folder of the base that is its root.
+    pub root: Option<PathBuf>,
+    /// Its disks, in order.
+    pub disks: Vec<DiskFile>,
+    /// Its network, if any.
+    pub network: Option<Networking>,
+    /// Whether it is a copy.
+    pub is_copy: bool,
+}
+
+/// Creates the devices of a node. Every node has vsock.
+pub(super) fn bus(
+    node: &Arc<DeviceNode>,
+    binder: Arc<dyn EventfdBinder>,
+    devices: &Devices,
+    checkpoints: &Checkpoints,
+    device_events: &Arc<dyn DeviceEvents>,
+) -> Result<Bus, Error> {
+    let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
+    let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
+    let slot = |device: &str, name: String| BackendSlot {
+        node: Arc::clone(node),
+        binder: Arc::clone(&binder) as _,
+        context: DeviceContext {
+            name,
+            checkpoint: checkpoints.device(device),
+            is_copy: devices.is_copy,
+            device_events: Arc::clone(device_events),
+        },
+        monitor: None,
+    };
+    if let Some(folder) = &devices.root {
+        let tag = options::ROOT_TAG;
+        let slot = slot(tag, Files::name(folder));
+        backends.push(Box::new(Files::new(slot, tag, folder.clone())));
+    }
+    for disk in disks(&devices.disks, slot) {
+        backends.push(Box::new(disk));
+    }
+    if let Some(network) = &devices.network {
+        let (id, address) = (devices.id, network.address(devices.id));
+        backends.push(Box::new(Network::new(
+            Arc::clone(node),
+            binder,
+            id,
+            address,
+        )));
+    }
+    Bus::new(backends)
+}
+
+/// Creates all disks, starting their daemons at the same time. A hanging one only delays when the
+/// sizes of the others are known.
+fn disks(files: &[DiskFile], slot: impl Fn(&str, String) -> BackendSlot) -> Vec<Disk> {
+    let began = Instant::now();
+    let make = |(number, file): (usize, &DiskFile)| {
+        let slot = slot(&format!("disk-{number}"), Disk::name(file));
+        Disk::new(slot, file.clone())
+    };
+    let mut disks: Vec<_> = files.iter().enumerate().map(make).collect();
+    let count = disks.len() as u32;
+    for (queried, disk) in (0..).zip(&mut disks) {
+        let left = DISKS_TIMEOUT.saturating_sub(began.elapsed());
+        disk.query(left / (count - queried).min(2));
+    }
+    disks
+}
