@@ -3,9 +3,7 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use testbed::base::Shape;
-use testbed::host::kernels::Flavour;
-use testbed::host::machine::Accelerator;
+use testbed::host::machine::{Accelerator, Emulator, Machine};
 use testbed::host::packages::PackageError;
 use testbed::host::tool::Tool;
 
@@ -25,7 +23,7 @@ pub struct Circumstances {
     pub load: String,
     /// Cores that other programs kept busy meanwhile, on average.
     pub others: f64,
-    /// QEMU's version.
+    /// The emulator and its version.
     pub emulator: String,
     /// Emulated machine.
     pub machine: String,
@@ -38,13 +36,19 @@ impl Circumstances {
     ///
     /// # Errors
     /// When QEMU is not installed.
-    pub fn now(
-        accelerator: Accelerator,
-        base: Flavour,
-        shape: &Shape,
-    ) -> Result<Self, PackageError> {
+    pub fn now(machine: &Machine) -> Result<Self, PackageError> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let (cpus, memory) = (shape.cpus, shape.memory_mib);
+        let (cpus, memory, base) = (machine.cpus, machine.memory_mib, machine.kernel);
+        let (how, emulated) = match (machine.emulator, machine.accelerator) {
+            (Emulator::Bochs, _) => {
+                let ticks = machine.bochs_ticks_per_ms;
+                (
+                    format!("all cores at once, {ticks} instructions each are 1 ms"),
+                    true,
+                )
+            }
+            (_, accelerator) => (accelerator.to_string(), accelerator != Accelerator::Kvm),
+        };
         Ok(Self {
             date: Tool::new("date")
                 .args(["-u", "+%Y-%m-%d %H:%M UTC"])
@@ -55,9 +59,9 @@ impl Circumstances {
             processor: processor(&read("/proc/cpuinfo")),
             load: load().unwrap_or_default(),
             others: 0.0,
-            emulator: shape.emulator.version(&mut |_| {})?,
-            machine: format!("{accelerator}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
-            emulated: accelerator != Accelerator::Kvm,
+            emulator: machine.emulator.version(&mut |_| {})?,
+            machine: format!("{how}, {cpus} cores, {memory} MiB, base Debian {base} cloud"),
+            emulated,
         })
     }
 }

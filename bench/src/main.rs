@@ -10,6 +10,7 @@ use insula_bench::benchmark::{self, Benchmark};
 use insula_bench::equipment::Equipment;
 use insula_bench::plan::Plan;
 use insula_bench::{measured, outside, record, report};
+use testbed::host::machine::Emulator;
 use testbed::host::project;
 
 /// Measures on emulated machines, one benchmark after the other, and writes report.md, charts and
@@ -33,9 +34,22 @@ struct Arguments {
     /// Measure nothing: write the report of earlier measurements.
     #[arg(long, conflicts_with = "names")]
     report: bool,
-    /// Folder for the results.
-    #[arg(long, default_value = "target/bench")]
-    folder: PathBuf,
+    /// Instead of the emulators that the benchmarks name: installed, backports, or bochs, where all cores advance
+    /// together, whatever the host has, and time is the number of instructions.
+    #[arg(long, value_name = "WHICH", conflicts_with = "record")]
+    emulator: Option<Emulator>,
+    /// Folder for the results; by default target/bench, and target/bench-WHICH with `--emulator WHICH`.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn folder(&self) -> PathBuf {
+        let of_emulator = |emulator| format!("target/bench-{emulator}");
+        let default = || self.emulator.map_or("target/bench".to_owned(), of_emulator);
+        let folder = self.folder.clone();
+        folder.unwrap_or_else(|| default().into())
+    }
 }
 
 /// Subfolder of the measured samples.
@@ -56,7 +70,7 @@ fn main() -> ExitCode {
 fn bench(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     let folder = match arguments.record {
         true => project::root().join(record::FOLDER),
-        false => arguments.folder.clone(),
+        false => arguments.folder(),
     };
     let wanted = wanted(arguments)?;
     let complete = wanted.is_empty() || measure_all(arguments, &wanted, &folder)?;
@@ -120,7 +134,13 @@ fn measure(
 ) -> Result<bool, Box<dyn Error>> {
     let began = Instant::now();
     let mut progress = |line: &str| println!("bench: {line}");
-    let measured = outside::run(benchmark, plan, equipment, &mut progress)?;
+    let measured = outside::run(
+        benchmark,
+        arguments.emulator,
+        plan,
+        equipment,
+        &mut progress,
+    )?;
     for error in &measured.errors {
         println!("bench: not all was measured {error}");
     }

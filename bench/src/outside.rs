@@ -8,7 +8,7 @@ use std::{fs, io};
 use tempfile::TempDir;
 use testbed::base::Finding;
 use testbed::host::kernels::{self, Flavour, Kernel};
-use testbed::host::machine::{Accelerator, Machine, MachineError, Outcome, Task};
+use testbed::host::machine::{Accelerator, Emulator, Machine, MachineError, Outcome, Task};
 use testbed::host::packages::PackageError;
 use testbed::host::payload::equipment::EquipmentError;
 use testbed::host::payload::node_initrd::{self, NodeInitrdError};
@@ -31,6 +31,8 @@ pub(crate) const BASE: Flavour = Flavour::V6_12;
 /// hangs must not cost a record its hour.
 const BOOT_LIMIT: Duration = Duration::from_secs(5 * 60);
 const ROUND_LIMIT: Duration = Duration::from_secs(6 * 60);
+/// So many times as much on Bochs, which interprets all cores' instructions one after the other.
+const BOCHS_SLOWNESS: u32 = 3;
 /// Most bytes of a failed task's output that are quoted.
 const FAILURE_BYTES: usize = 1000;
 
@@ -60,20 +62,23 @@ pub enum RunError {
 /// Measures all of a benchmark.
 ///
 /// A benchmark that fails midway is no error: its measurements so far are returned, with the
-/// failure. Peers are measured after each boot, so that both meet the same load of the host.
+/// failure. Peers are measured after each boot, so that both meet the same load of the host. `emulator`
+/// replaces that of the benchmark's machine.
 ///
 /// # Errors
 /// [`RunError`].
 pub fn run(
     benchmark: &Benchmark,
+    emulator: Option<Emulator>,
     plan: Plan,
     equipment: &Equipment,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, RunError> {
-    let accelerator = accelerator(benchmark, progress)?;
+    let emulator = emulator.unwrap_or(benchmark.machine.emulator);
+    let machine = machine(benchmark, emulator, plan, accelerator(benchmark, progress)?);
     let mut measured = Measured {
         benchmark: benchmark.name.to_owned(),
-        circumstances: Circumstances::now(accelerator, BASE, &benchmark.machine)?,
+        circumstances: Circumstances::now(&machine)?,
         emulator_faults: 0,
         errors: Vec::new(),
         boots: Vec::new(),
@@ -82,8 +87,8 @@ pub fn run(
     for _ in 0..plan.boots {
         let mut samples = boot(
             benchmark,
-            plan,
-            accelerator,
+            &machine,
+            plan.rounds,
             equipment,
             &mut measured,
             progress,
@@ -119,8 +124,8 @@ fn accelerator(
 /// `measured`.
 fn boot(
     benchmark: &Benchmark,
-    plan: Plan,
-    accelerator: Accelerator,
+    machine: &Machine,
+    rounds: u32,
     equipment: &Equipment,
     measured: &mut Measured,
     progress: &mut dyn FnMut(&str),
@@ -128,8 +133,11 @@ fn boot(
     let evaluation = benchmark.counted.as_ref().zip(equipment.counter.as_deref());
     let counter = evaluation.map(|(counted, plugin)| Counter::new(counted, plugin));
     let counter = counter.transpose()?;
-    let machine = machine(benchmark, plan, accelerator, counter.as_ref());
-    let count = plan.rounds.to_string();
+    let machine = Machine {
+        qemu_arguments: counter.as_ref().map(Counter::words).unwrap_or_default(),
+        ..machine.clone()
+    };
+    let count = rounds.to_string();
     let words = [INSIDE_PROGRAM, benchmark.name, "--samples", &count];
     let task = Task::Command(words.map(str::to_owned).to_vec());
     let outcome = machine.run(&task, &equipment.payload, false, progress)?;
@@ -157,23 +165,31 @@ fn failure(outcome: &Outcome) -> Option<String> {
     Some(format!("{what}: {end}"))
 }
 
+/// Instructions of a core in a millisecond of Bochs' time: some third of a processor's, so that what the kernels do
+/// for a time, as polling, has about its proportion to what they do once.
+const BOCHS_TICKS_PER_MS: u32 = 1_000_000;
+
 fn machine(
     benchmark: &Benchmark,
+    emulator: Emulator,
     plan: Plan,
     accelerator: Accelerator,
-    counter: Option<&Counter<'_>>,
 ) -> Machine {
+    let slowness = match emulator {
+        Emulator::Bochs => BOCHS_SLOWNESS,
+        _ => 1,
+    };
     Machine {
         cpus: benchmark.machine.cpus,
         memory_mib: benchmark.machine.memory_mib,
         numa_nodes: benchmark.machine.numa_nodes,
         spare_devices: benchmark.machine.spare_devices,
         append: benchmark.machine.append.to_owned(),
-        emulator: benchmark.machine.emulator,
-        qemu_arguments: counter.map(Counter::words).unwrap_or_default(),
+        emulator,
+        bochs_ticks_per_ms: BOCHS_TICKS_PER_MS,
         accelerator,
         root: benchmark.root,
-        limit: BOOT_LIMIT + ROUND_LIMIT * plan.rounds,
+        limit: (BOOT_LIMIT + ROUND_LIMIT * plan.rounds) * slowness,
         ..Machine::new(BASE)
     }
 }

@@ -1,11 +1,15 @@
 //! Measurements of the running kernel from within a program, by the time stamp counter: system
-//! calls that do nothing, and reads of a file. And work between marks, for the emulator to count.
+//! calls that do nothing, reads of a file, and starts of a program. And work between marks, for the emulator to count.
 
-#![allow(unsafe_code, reason = "memory is mapped ahead by its address")]
+#![allow(
+    unsafe_code,
+    reason = "memory is mapped ahead by its address, and fork() is forced"
+)]
 
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::ptr::NonNull;
@@ -36,7 +40,8 @@ const LONG_SPINS: u64 = 1_000_000_000;
 /// Size of a read between marks, and number of earlier reads.
 const MARKED_READ: usize = 1 << 20;
 const WARM_READS: usize = 3;
-/// Earlier starts of a program that is started between marks.
+/// Starts of a program in a round, and earlier ones, also between marks.
+const STARTS: usize = 30;
 const WARM_STARTS: usize = 3;
 
 /// Durations of a round, in ticks.
@@ -105,6 +110,25 @@ pub fn call(which: Call) -> io::Result<Ticks> {
         let began = tsc();
         make()?;
         all.push(tsc() - began);
+    }
+    Ok(Ticks::of(all))
+}
+
+/// Starts a program again and again, by fork(2) and execve(2), and waits for its end.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn starts(program: &str) -> io::Result<Ticks> {
+    let mut all = Vec::with_capacity(STARTS);
+    for round in 0..WARM_STARTS + STARTS {
+        let mut command = Command::new(program);
+        // SAFETY: it does nothing. With it the standard library does not choose vfork(2).
+        unsafe { command.pre_exec(|| Ok(())) };
+        let began = tsc();
+        command.status()?;
+        if round >= WARM_STARTS {
+            all.push(tsc() - began);
+        }
     }
     Ok(Ticks::of(all))
 }

@@ -29,6 +29,7 @@ mod node_many;
 mod noise;
 mod null_call;
 mod run_to_output;
+mod server;
 mod start_path;
 
 use testbed::base::{Finding, Shape};
@@ -63,6 +64,7 @@ pub const ALL: &[&Benchmark] = &[
     &lwk_start::BENCHMARK,
     &start_path::BENCHMARK,
     &lwk_program::BENCHMARK,
+    &server::BENCHMARK,
     &exec::BENCHMARK,
     &run_to_output::BENCHMARK,
     &fs::BENCHMARK,

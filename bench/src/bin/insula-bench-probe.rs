@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use insula_bench::marks::Kind;
 use insula_bench::primitive::Primitive;
-use insula_bench::probe::{Call, Ticks, Way, call, marked, read, through};
-use insula_bench::{responder, tcp};
+use insula_bench::probe::{Call, Ticks, Way, call, marked, read, starts, through};
+use insula_bench::{http, responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
-                     | polling | flood | rings FILE | primitive NAME";
+                     | polling | flood | rings FILE | primitive NAME \
+                     | starts PROGRAM | get PORT";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         },
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
+        ["starts", program] => Some(starts(program)),
+        ["get", port] => port.parse().ok().map(http::get),
         ["primitive", name] => Primitive::of(name).map(Primitive::measure),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["polling"] => Some(responder::polling().map(|never| match never {})),

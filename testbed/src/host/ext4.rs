@@ -36,6 +36,16 @@ pub(crate) fn make(tree: &Path, image: &Path) -> Result<(), Ext4Error> {
     Ok(())
 }
 
+/// Copies an image, without the space that it does not use.
+///
+/// # Errors
+/// When it cannot be copied.
+pub(crate) fn copy(image: &Path, target: &Path) -> io::Result<()> {
+    let tool = Tool::new("cp").args(["--sparse=always", "--reflink=auto"]);
+    let copied = tool.arg(image).arg(target).run();
+    copied.map(drop).map_err(io::Error::other)
+}
+
 /// Disk space that a tree of files takes, in bytes.
 fn space_of(tree: &Path) -> io::Result<u64> {
     let mut total = 0;

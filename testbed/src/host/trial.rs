@@ -9,6 +9,10 @@ use super::machine::{
 use super::root::Root;
 use crate::base::{Module, Scenario, splat};
 use crate::host::payload::equipment::{self, EquipmentError};
+use crate::host::payload::{Content, Payload};
+
+/// Start of the paths of files that the next boot of the machine gets.
+const KEPT: &str = "kept/";
 
 /// Failure of a scenario's run.
 #[derive(Debug, thiserror::Error)]
@@ -63,14 +67,10 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome, TrialError> {
     let Conditions { base, soak, .. } = conditions;
-    let (root, payload) = match scenario.module {
+    let (root, mut payload) = match scenario.module {
         Module::Installed => (
             Root::Installed,
             equipment::assemble_for_installed(base, progress)?,
-        ),
-        _ if machine(scenario, conditions).emulator == Emulator::Bochs => (
-            scenario.machine.root,
-            equipment::assemble_small(base, progress)?,
         ),
         _ => (scenario.machine.root, equipment::assemble(base, progress)?),
     };
@@ -82,9 +82,30 @@ pub fn run(
         root,
         ..machine(scenario, conditions)
     };
-    let outcome = machine
-        .run(&Task::Command(words), &payload, soak, progress)?
-        .succeeded()?;
+    let task = Task::Command(words);
+    let mut outcome = boot(&machine, &task, &payload, soak, progress)?;
+    for _ in 1..scenario.machine.boots {
+        let earlier = std::mem::take(&mut outcome.files);
+        let kept = earlier
+            .into_iter()
+            .filter(|(path, _)| path.starts_with(KEPT));
+        kept.for_each(|(path, bytes)| payload.file(&path, Content::Bytes(bytes)));
+        let elapsed = outcome.elapsed;
+        outcome = boot(&machine, &task, &payload, soak, progress)?;
+        outcome.elapsed += elapsed;
+    }
+    Ok(outcome)
+}
+
+/// Boots the machine and plays the scenario on it.
+fn boot(
+    machine: &Machine,
+    task: &Task,
+    payload: &Payload,
+    show: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Outcome, TrialError> {
+    let outcome = machine.run(task, payload, show, progress)?.succeeded()?;
     match splat::find(&outcome.log).map(str::to_owned) {
         Some(line) => Err(outcome
             .fail(format!("the machine's kernel complained: {line}"))

@@ -4,7 +4,8 @@
  * most four arguments, before the function's first instruction, and, with `reboot`, the
  * base's reboot after all other notifiers, until `release` is written or LIMIT_S have
  * passed. `held` and `rebooting` report that the call or the reboot is held. With `process`
- * only that process's calls count.
+ * only that process's calls count. With `error` the call is not held: it is not made, and returns
+ * that.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -20,6 +21,9 @@ static char *symbol;
 module_param(symbol, charp, 0);
 static int process;
 module_param(process, int, 0);
+/* A negative errno. */
+static int error;
+module_param(error, int, 0);
 static bool reboot;
 module_param(reboot, bool, 0);
 /* The held caller sleeps: only in contexts that may sleep. */
@@ -64,13 +68,13 @@ static u64 hold(u64 first, u64 second, u64 third, u64 fourth)
 	u64 answer;
 
 	WRITE_ONCE(held, true);
-	while (!is_over(deadline)) {
+	while (!error && !is_over(deadline)) {
 		if (asleep)
 			msleep(20);
 		else
 			cpu_relax();
 	}
-	answer = function(first, second, third, fourth);
+	answer = error ? (u64)(s64)error : function(first, second, third, fourth);
 	atomic_dec(&inside);
 	return answer;
 }

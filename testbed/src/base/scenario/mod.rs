@@ -21,6 +21,7 @@ mod lightweight_kernel;
 mod module;
 mod node;
 mod resources;
+mod watching;
 
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub const ALL: &[&Scenario] = &[
     &node::two_nodes::SCENARIO,
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
+    &lightweight_kernel::shared_core::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
     &lightweight_kernel::other_tasks::SCENARIO,
     &lightweight_kernel::databases::SCENARIO,
@@ -45,6 +47,8 @@ pub const ALL: &[&Scenario] = &[
     &node::endings::SCENARIO,
     &failure::supervision::SCENARIO,
     &failure::post_mortem::SCENARIO,
+    &watching::watch::SCENARIO,
+    &watching::watch_base::SCENARIO,
     &node::images::SCENARIO,
     &node::refusals::SCENARIO,
     &module::revision::SCENARIO,
@@ -56,7 +60,9 @@ pub const ALL: &[&Scenario] = &[
     &node::x2apic::SCENARIO,
     &isolation::confined::SCENARIO,
     &isolation::confined_vmx::SCENARIO,
+    &isolation::cloned_disks::SCENARIO,
     &isolation::clones::SCENARIO,
+    &isolation::loaded_snapshot::SCENARIO,
     &isolation::confined_update::SCENARIO,
     &isolation::confined_devices::SCENARIO,
     &isolation::confined_grants::SCENARIO,
@@ -126,7 +132,13 @@ pub struct Shape {
     pub append: &'static str,
     /// What runs it.
     pub emulator: Emulator,
+    /// How often it is booted, each time as a new machine. What one has left in `/result/kept` is in
+    /// `KEPT` of the next.
+    pub boots: u32,
 }
+
+/// Folder of what the machine's earlier boot has left for this one.
+pub(crate) const KEPT: &str = "/payload/kept";
 
 impl Shape {
     /// 4 cores, 4 GiB.
@@ -138,6 +150,7 @@ impl Shape {
         root: Root::Test,
         append: "",
         emulator: Emulator::Installed,
+        boots: 1,
     };
 }
 

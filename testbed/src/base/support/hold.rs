@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::errno::Errno;
+
 use super::insula_command::wait_for;
 use crate::base::Finding;
 use crate::host::payload::equipment::HOLD_PATH;
@@ -31,6 +33,12 @@ impl Hold {
         let process = format!("process={}", std::process::id());
         let symbol = format!("symbol={symbol}");
         Self::load(&[&symbol, &process, "asleep=1", "reboot=1"])
+    }
+
+    /// Has the next call of a function fail with this error instead of holding it.
+    pub(crate) fn failing(symbol: &str, error: Errno) -> Result<Self, Finding> {
+        let error = format!("error=-{}", error as i32);
+        Self::load(&[&format!("symbol={symbol}"), &error])
     }
 
     fn load(parameters: &[&str]) -> Result<Self, Finding> {

@@ -2,6 +2,7 @@
 //! load, and nodes.
 
 pub(crate) mod applications;
+pub(crate) mod device_servers;
 pub(crate) mod hold;
 pub(crate) mod insula_command;
 pub(crate) mod insula_module;

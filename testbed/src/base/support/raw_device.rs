@@ -101,6 +101,7 @@ fn makes_descriptor(request: u32) -> bool {
         request,
         ioctl::MEMORY_CREATE
             | ioctl::MEMORY_SHOW
+            | ioctl::BASE_MEMORY
             | ioctl::IMAGE_OPEN
             | ioctl::NODE_CREATE
             | ioctl::NODE_OPEN

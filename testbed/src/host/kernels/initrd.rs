@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use insula_base::error::Error;
-use insula_image::{Initramfs, KernelModule, modules_with_dependencies};
+use insula_image::{Initramfs, modules_with_dependencies};
 
 use super::{Kernel, write_whole};
 use crate::host::busybox::{self, BusyboxError};
@@ -44,10 +44,7 @@ pub enum InitrdError {
 
 /// Makes the kernel's initial file system, if its parts have changed.
 pub(super) fn make(kernel: &Kernel) -> Result<(), InitrdError> {
-    let bytes = archive(
-        kernel,
-        &modules_with_dependencies(&kernel.modules(), &MODULES)?,
-    )?;
+    let bytes = archive(kernel)?;
     let path = kernel.initrd();
     if fs::read(&path).is_ok_and(|old| old == bytes) {
         return Ok(());
@@ -55,7 +52,7 @@ pub(super) fn make(kernel: &Kernel) -> Result<(), InitrdError> {
     write_whole(&path, &bytes).map_err(at(&path))
 }
 
-fn archive(kernel: &Kernel, modules: &[KernelModule]) -> Result<Vec<u8>, InitrdError> {
+fn archive(kernel: &Kernel) -> Result<Vec<u8>, InitrdError> {
     let busybox = busybox::program()?;
     let path = kernel.initrd();
     let fail = |source| InitrdError::File {
@@ -69,16 +66,33 @@ fn archive(kernel: &Kernel, modules: &[KernelModule]) -> Result<Vec<u8>, InitrdE
     archive = archive.program("init", INIT).map_err(fail)?;
     archive = archive.program("root-init", ROOT_INIT).map_err(fail)?;
     archive = archive.program("bin/busybox", &busybox).map_err(fail)?;
+    add_modules(archive, kernel, &MODULES)?
+        .finish()
+        .map_err(fail)
+}
+
+/// Adds modules of a kernel, with those that they need, to an archive that has the folder `lib`; their list, in the
+/// order of loading, is the file `modules`.
+///
+/// # Errors
+/// When a module is not found, or cannot be added.
+pub(crate) fn add_modules(
+    mut archive: Initramfs,
+    kernel: &Kernel,
+    names: &[&str],
+) -> Result<Initramfs, InitrdError> {
+    let path = kernel.initrd();
+    let fail = |source| InitrdError::File {
+        path: path.clone(),
+        source,
+    };
     let mut list = String::new();
-    for module in modules {
+    for module in modules_with_dependencies(&kernel.modules(), names)? {
         let name = format!("lib/{}", module.file);
         archive = archive.file(&name, &module.content).map_err(fail)?;
         list.push_str(&format!("/{name}\n"));
     }
-    archive
-        .file("modules", list.as_bytes())
-        .and_then(Initramfs::finish)
-        .map_err(fail)
+    archive.file("modules", list.as_bytes()).map_err(fail)
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> InitrdError + use<> {

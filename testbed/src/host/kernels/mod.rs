@@ -12,6 +12,7 @@ pub use built::BuildError;
 pub use fetch::{FetchError, fetch};
 pub use flavour::{Flavour, Sanitizer, UnknownFlavour};
 pub use initrd::InitrdError;
+pub(crate) use initrd::add_modules;
 
 use super::project;
 

@@ -1,8 +1,9 @@
 //! Bochs: emulates processors of Intel with VMX, which QEMU's TCG lacks.
 //!
-//! It interprets each instruction, so its machine is small: no disk, no root file system. GRUB boots the
-//! base's kernel from a CD, with an initial file system that holds the payload. The kernel's log comes
-//! from the first serial port, the task's output from the second.
+//! It interprets each instruction, and all cores advance by the same number of them: time passes as where all of
+//! them run at once, whatever the host has. GRUB boots the base's kernel from a CD. Root, payload and result are
+//! disks, as of QEMU's machine; the root stays as it is. The kernel's log comes from the first serial port, the
+//! task's output from the second.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,19 +18,28 @@ use tempfile::TempDir;
 use super::process::Ended;
 use super::{FinalState, Machine, MachineError, Outcome, Task, at};
 use crate::host::busybox;
-use crate::host::kernels;
+use crate::host::ext4;
+use crate::host::kernels::{self, Kernel};
 use crate::host::payload::{self, Content, Payload};
 use crate::host::project;
 use crate::host::tool::{self, Tool, tail};
 
 const INIT: &[u8] = include_bytes!("../../base/bochs-init");
 /// Empty folders of the initial file system.
-const FOLDERS: [&str; 10] = [
-    "bin", "boot", "dev", "payload", "proc", "result", "root", "run", "sys", "tmp",
-];
-/// Instructions in a second of the machine's time, and ticks of its time stamp counter: the kernel is told,
-/// since CPUID tells it the frequency of a real processor, 35 times as high.
-const TICKS_PER_MS: u32 = 100_000;
+const FOLDERS: [&str; 6] = ["bin", "dev", "lib", "proc", "root", "sys"];
+/// Modules needed to mount the disks, in modprobe's names.
+const MODULES: [&str; 3] = ["ata_piix", "sd_mod", "ext4"];
+/// Files of the disks: a copy of the root, the payload, and the result.
+const ROOT: &str = "root";
+const PAYLOAD: &str = "payload";
+const RESULT: &str = "result";
+/// File of what Bochs itself says.
+const MESSAGES: &str = "messages";
+/// Most memory that Bochs takes from the host for the machine's; the rest it keeps in a file.
+const HOST_MEMORY_MIB_MAX: u64 = 2048;
+/// Size of a cylinder, in bytes: 16 heads, 63 sectors.
+const CYLINDER_BYTES: u64 = 16 * 63 * 512;
+const RESULT_CYLINDERS: u64 = 128;
 /// Parameters of the base's kernel: see `arguments`. The log is short, since the port is slow. Idle cores halt: a
 /// core that waits by MWAIT has been seen to miss another core's write. Linux would warn of two things in its CPUID: of
 /// more cores of a package (leaf 4) than of its threads (leaf 1), in `parse_legacy` of arch/x86/kernel/cpu/
@@ -46,17 +56,22 @@ const TAIL_BYTES: usize = 6000;
 
 /// Bochs' configuration: a processor with VMX and x2APIC mode, whose time passes by instructions. The display
 /// is one for VNC, and does not wait for anybody: that of a terminal stops the machine when nobody reads it.
-fn configuration(cpus: u32, memory_mib: u64) -> String {
-    let ips = u64::from(TICKS_PER_MS) * 1000;
+fn configuration(machine: &Machine) -> String {
+    let (cpus, memory_mib) = (machine.cpus, machine.memory_mib);
+    let host_mib = memory_mib.min(HOST_MEMORY_MIB_MAX);
+    let ips = u64::from(machine.bochs_ticks_per_ms) * 1000;
     format!(
         "cpu: model=corei7_skylake_x, count={cpus}, ips={ips}, reset_on_triple_fault=0\n\
-         memory: guest={memory_mib}, host={memory_mib}\n\
+         memory: guest={memory_mib}, host={host_mib}\n\
          romimage: file=$BXSHARE/BIOS-bochs-latest\n\
          vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\
          display_library: rfb, options=\"timeout=0\"\n\
          com1: enabled=1, mode=file, dev=log\n\
          com2: enabled=1, mode=file, dev=output\n\
          ata0-master: type=cdrom, path=cd, status=inserted\n\
+         ata0-slave: type=disk, mode=flat, path={ROOT}\n\
+         ata1-master: type=disk, mode=flat, path={PAYLOAD}\n\
+         ata1-slave: type=disk, mode=flat, path={RESULT}\n\
          boot: cdrom\n\
          sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy\n\
          clock: sync=none, time0=utc\n\
@@ -98,26 +113,23 @@ pub(super) fn run(
         };
         return Err(MachineError::Limit(machine.limit.as_secs(), state));
     }
-    let (output, status) = split_status(output);
+    let messages = read(MESSAGES);
+    let messages = String::from_utf8_lossy(&messages);
+    let messages = tail(&messages, TAIL_BYTES);
+    if log.is_empty() {
+        return Err(MachineError::Start(io::Error::other(messages.to_owned())));
+    }
+    let result = folder.path().join(RESULT);
+    let files = payload::read_result(&result).map_err(at(&result))?;
     let ended = Ended {
         output,
         elapsed: started.elapsed(),
-        abnormal_end: None,
+        // Quoted only if the task has left no status.
+        abnormal_end: Some(format!(
+            "Bochs ended, and its last messages are:\n{messages}"
+        )),
     };
-    Ok(Outcome::of_parts(folder, ended, &log, status))
-}
-
-/// Splits the last line, the task's status, from its output; no status if there is no such line.
-fn split_status(mut output: Vec<u8>) -> (Vec<u8>, Option<i32>) {
-    let text = output.trim_ascii_end();
-    let start = text.iter().rposition(|&byte| byte == b'\n');
-    let start = start.map_or(0, |at| at + 1);
-    let status = std::str::from_utf8(&text[start..]).ok();
-    let status = status.and_then(|status| status.parse().ok());
-    if status.is_some() {
-        output.truncate(start);
-    }
-    (output, status)
+    Ok(Outcome::of_parts(folder, ended, &log, files))
 }
 
 /// Writes the CD and the configuration, into a folder of its own.
@@ -131,40 +143,66 @@ fn prepare(
     fs::create_dir_all(&runs).map_err(at(&runs))?;
     let folder = tempfile::Builder::new().prefix("bochs-").tempdir_in(&runs);
     let folder = folder.map_err(at(&runs))?;
-    let kernel = {
+    let (kernel, root) = {
         let _guard = project::lock().map_err(at(&runs))?;
-        kernels::fetch(machine.kernel, progress)?
+        let kernel = kernels::fetch(machine.kernel, progress)?;
+        (kernel, machine.root.image(progress)?)
     };
-    let command = format!("exec {}\n", payload::shell_command(words));
+    let path = folder.path();
+    let command = command(words, payload.load_module);
     payload.file("command", Content::Bytes(command.into_bytes()));
     let name = format!("boot/vmlinuz-{}", kernel.release);
     payload.file(&name, Content::File(kernel.vmlinuz()));
-    let path = folder.path();
-    let tree = path.join("tree");
-    write_tree(machine, &payload, &kernel.vmlinuz(), &tree).map_err(at(&tree))?;
-    make_cd(&tree, &path.join("cd")).map_err(MachineError::Start)?;
+    let disk = |name| path.join(name);
+    payload
+        .write(&disk(PAYLOAD))
+        .and_then(|()| in_whole_cylinders(&disk(PAYLOAD)))
+        .map_err(at(&disk(PAYLOAD)))?;
+    payload::empty_disk(&disk(RESULT), CYLINDER_BYTES * RESULT_CYLINDERS).map_err(at(path))?;
+    ext4::copy(&root, &disk(ROOT))
+        .and_then(|()| in_whole_cylinders(&disk(ROOT)))
+        .map_err(at(&disk(ROOT)))?;
+    let tree = disk("tree");
+    write_tree(machine, &kernel, &tree).map_err(at(&tree))?;
+    make_cd(&tree, &disk("cd")).map_err(MachineError::Start)?;
     fs::remove_dir_all(&tree).map_err(at(&tree))?;
-    let text = configuration(machine.cpus, machine.memory_mib);
-    fs::write(path.join("configuration"), text).map_err(at(path))?;
-    fs::write(path.join("debugger"), DEBUGGER).map_err(at(path))?;
+    fs::write(disk("configuration"), configuration(machine)).map_err(at(path))?;
+    fs::write(disk("debugger"), DEBUGGER).map_err(at(path))?;
     Ok(folder)
 }
 
+/// The task's command, for a shell, and before it that which loads the module.
+fn command(words: &[String], load_module: bool) -> String {
+    let before = match load_module {
+        true => "insmod /payload/insula.ko\n",
+        false => "",
+    };
+    format!("{before}cd /root\nexec {}\n", payload::shell_command(words))
+}
+
+/// Extends a disk: of one that ends within a cylinder Bochs shows whole cylinders only.
+fn in_whole_cylinders(disk: &Path) -> io::Result<()> {
+    let disk = fs::OpenOptions::new().write(true).open(disk)?;
+    let size = disk.metadata()?.len();
+    disk.set_len(size.next_multiple_of(CYLINDER_BYTES))
+}
+
 /// Writes the files of the CD.
-fn write_tree(machine: &Machine, payload: &Payload, kernel: &Path, tree: &Path) -> io::Result<()> {
+fn write_tree(machine: &Machine, kernel: &Kernel, tree: &Path) -> io::Result<()> {
     let grub = tree.join("boot/grub");
     fs::create_dir_all(&grub)?;
-    fs::copy(kernel, tree.join("boot/kernel"))?;
-    fs::write(tree.join("boot/initrd"), initrd(payload)?)?;
-    let append = &machine.append;
+    fs::copy(kernel.vmlinuz(), tree.join("boot/kernel"))?;
+    fs::write(tree.join("boot/initrd"), initrd(kernel)?)?;
+    let (append, ticks) = (&machine.append, machine.bochs_ticks_per_ms);
     let text = format!(
-        "set timeout=0\nmenuentry base {{\n\tlinux /boot/kernel {PARAMETERS} tsc_early_khz={TICKS_PER_MS} {append}\n\
+        "set timeout=0\nmenuentry base {{\n\tlinux /boot/kernel {PARAMETERS} tsc_early_khz={ticks} {append}\n\
          \tinitrd /boot/initrd\n}}\n"
     );
     fs::write(grub.join("grub.cfg"), text)
 }
 
-fn initrd(payload: &Payload) -> io::Result<Vec<u8>> {
+/// Initial file system: busybox, the disks' modules, and their list in the order of loading.
+fn initrd(kernel: &Kernel) -> io::Result<Vec<u8>> {
     let mut archive = Initramfs::default();
     for folder in FOLDERS {
         archive = archive.directory(folder)?;
@@ -172,24 +210,22 @@ fn initrd(payload: &Payload) -> io::Result<Vec<u8>> {
     let busybox = busybox::program().map_err(io::Error::other)?;
     archive = archive.program("init", INIT)?;
     archive = archive.program("bin/busybox", &busybox)?;
-    payload.add_to(archive, "payload")?.finish()
+    let archive = kernels::add_modules(archive, kernel, &MODULES);
+    archive.map_err(io::Error::other)?.finish()
 }
 
 /// Makes a CD that boots by a PC's BIOS.
 fn make_cd(tree: &Path, cd: &Path) -> io::Result<()> {
     let tool = Tool::new("grub-mkrescue").args(["-d", "/usr/lib/grub/i386-pc"]);
     let made = tool.arg("-o").arg(cd).arg(tree).run();
-    made.map(drop).map_err(|error| {
-        io::Error::other(format!(
-            "{error} (`make soak PART=confined_vmx` installs it)"
-        ))
-    })
+    made.map(drop)
+        .map_err(|error| io::Error::other(format!("{error} (`scripts/bochs` installs it)")))
 }
 
 /// Starts Bochs, which wants a terminal, in a folder with its files. It is killed when this process
 /// dies.
 fn start(folder: &Path) -> io::Result<Child> {
-    let messages = File::create(folder.join("messages"))?;
+    let messages = File::create(folder.join(MESSAGES))?;
     Command::new("setpriv")
         .env("PATH", tool::search_path())
         .args([
@@ -228,17 +264,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_is_the_last_line() {
-        let split = |text: &str| split_status(text.as_bytes().to_vec());
-        assert_eq!(split("a\nb\n0\n"), (b"a\nb\n".to_vec(), Some(0)));
-        assert_eq!(split("1\r\n"), (Vec::new(), Some(1)));
-        assert_eq!(split("a\nb"), (b"a\nb".to_vec(), None));
-        assert_eq!(split(""), (Vec::new(), None));
+    fn disk_ends_with_a_cylinder() {
+        let disk = tempfile::NamedTempFile::new().unwrap();
+        fs::write(disk.path(), [1; 1000]).unwrap();
+        in_whole_cylinders(disk.path()).unwrap();
+        let content = fs::read(disk.path()).unwrap();
+        assert_eq!(content.len() as u64, CYLINDER_BYTES);
+        assert_eq!(
+            content[..1001].iter().filter(|&&byte| byte == 1).count(),
+            1000
+        );
     }
 
     #[test]
     fn configuration_has_a_line_for_each_thing() {
-        let text = configuration(3, 1024);
+        let text = configuration(&Machine {
+            cpus: 3,
+            memory_mib: 1024,
+            ..Machine::new(kernels::Flavour::V6_12)
+        });
         assert!(
             text.lines()
                 .all(|line| line.contains(':') && !line.starts_with(' '))

@@ -87,11 +87,16 @@ impl Emulator {
         })
     }
 
-    /// QEMU's version, as it tells it; see [`fetch`](Self::fetch).
+    /// The emulator's version, as it tells it, or Bochs' package; see [`fetch`](Self::fetch).
     ///
     /// # Errors
     /// As of [`fetch`](Self::fetch).
     pub fn version(self, progress: &mut dyn FnMut(&str)) -> Result<String, PackageError> {
+        if self == Self::Bochs {
+            let query =
+                Tool::new("dpkg-query").args(["--show", "--showformat", "Bochs ${Version}"]);
+            return Ok(query.arg("bochs").run()?);
+        }
         let told = self.fetch(progress)?.version()?;
         Ok(told.lines().next().unwrap_or_default().to_owned())
     }

@@ -62,6 +62,9 @@ pub struct Machine {
     pub append: String,
     /// Added to QEMU's command line.
     pub qemu_arguments: Vec<String>,
+    /// Under Bochs: instructions of a core in a millisecond of the machine's time, and ticks of its time stamp
+    /// counter. The kernel is told, since CPUID tells it the frequency of a real processor.
+    pub bochs_ticks_per_ms: u32,
     /// Wall-clock time limit of a task. A shell has no limit.
     pub limit: Duration,
 }
@@ -158,6 +161,7 @@ impl Machine {
             root: Root::Test,
             append: String::new(),
             qemu_arguments: Vec::new(),
+            bochs_ticks_per_ms: 100_000,
             limit: Duration::from_secs(300),
         }
     }

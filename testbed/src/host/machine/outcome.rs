@@ -49,28 +49,24 @@ pub struct Failure {
 impl Outcome {
     pub(super) fn new(prepared: Prepared, ended: Ended) -> Result<Self, MachineError> {
         let result = prepared.result();
-        let mut files = payload::read_result(&result).map_err(at(&result))?;
+        let files = payload::read_result(&result).map_err(at(&result))?;
         let log = fs::read(prepared.log()).map_err(at(&prepared.log()))?;
-        let status = files.remove("status");
-        Ok(Self {
-            status: status.and_then(|text| String::from_utf8_lossy(&text).trim().parse().ok()),
-            output: String::from_utf8_lossy(&ended.output).into_owned(),
-            log: String::from_utf8_lossy(&log).into_owned(),
-            files,
-            elapsed: ended.elapsed,
-            emulator_faults: 0,
-            abnormal_end: ended.abnormal_end,
-            folder: prepared.into_folder(),
-        })
+        Ok(Self::of_parts(prepared.into_folder(), ended, &log, files))
     }
 
-    /// Of a machine without a disk for results.
-    pub(super) fn of_parts(folder: TempDir, ended: Ended, log: &[u8], status: Option<i32>) -> Self {
+    /// From the content of the log and the files of the result.
+    pub(super) fn of_parts(
+        folder: TempDir,
+        ended: Ended,
+        log: &[u8],
+        mut files: BTreeMap<String, Vec<u8>>,
+    ) -> Self {
+        let status = files.remove("status");
         Self {
-            status,
+            status: status.and_then(|text| String::from_utf8_lossy(&text).trim().parse().ok()),
             output: String::from_utf8_lossy(&ended.output).into_owned(),
             log: String::from_utf8_lossy(log).into_owned(),
-            files: BTreeMap::new(),
+            files,
             elapsed: ended.elapsed,
             emulator_faults: 0,
             abnormal_end: ended.abnormal_end,

@@ -18,6 +18,8 @@ const TASKS: &[u8] = include_bytes!("../../base/scenario/failure/tasks.py");
 pub const TASKS_PATH: &str = "/payload/tasks.py";
 /// Path inside of the module.
 pub const MODULE_PATH: &str = "/payload/insula.ko";
+/// Path inside of the driver that makes faults.
+pub const FAULT_PATH: &str = "/payload/insula_fault.ko";
 /// Path inside of the driver that forces races.
 pub const HOLD_PATH: &str = "/payload/insula_hold.ko";
 /// Folder inside of the modules for nodes' kernels, with a folder for each release.
@@ -101,36 +103,13 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
             let inside = format!("modules/{}/{name}", kernel.release);
             payload.file(&inside, Content::File(folder.join(name)));
         }
+        for name in [module::FAULT_DRIVER, module::RTNL_DRIVER] {
+            let inside = format!("modules/{}/{name}", kernel.release);
+            let file = module::test_driver(folder).join(name);
+            payload.file(&inside, Content::File(file));
+        }
     }
     let peer = node_initrd::peer_initrd(&nodes, &modules, &programs.peer)?;
-    payload.file("peer.cpio", Content::Bytes(peer));
-    Ok(payload)
-}
-
-/// Builds the payload of a machine under Bochs, which has it in memory: the command, the scenarios, and
-/// nodes with the base's kernel.
-///
-/// # Errors
-/// When a part cannot be built.
-pub fn assemble_small(
-    base: Flavour,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Payload, EquipmentError> {
-    let programs = programs::build(progress)?;
-    let _guard = project::lock()?;
-    let kernel = kernels::fetch(base, progress)?;
-    let modules = module::build(&kernel)?;
-    let mut payload = Payload::default();
-    for (name, program) in [
-        ("bin/insula", &programs.insula),
-        ("bin/insula-scenario", &programs.scenario),
-    ] {
-        let program = programs::stripped(program)?;
-        payload.program(name, Content::File(program));
-    }
-    payload.file("lib/insula/vmm", Content::File(programs.vmm));
-    payload.file("insula.ko", Content::File(modules.join("insula.ko")));
-    let peer = node_initrd::peer_initrd(&[kernel], &[modules], &programs.peer)?;
     payload.file("peer.cpio", Content::Bytes(peer));
     Ok(payload)
 }

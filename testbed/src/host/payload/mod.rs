@@ -5,13 +5,11 @@ pub mod module;
 pub mod node_initrd;
 pub mod programs;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-use insula_image::Initramfs;
 
 use super::ext4::{self, Ext4Error};
 
@@ -42,36 +40,6 @@ impl Payload {
     /// Adds a program; those in bin/ are in PATH.
     pub fn program(&mut self, path: &str, content: Content) {
         self.files.insert(path.to_owned(), (content, 0o755));
-    }
-
-    /// Adds the files to an archive, in `folder`, which it has.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
-    pub(crate) fn add_to(&self, mut archive: Initramfs, folder: &str) -> io::Result<Initramfs> {
-        let parents = |path: &str| {
-            let slashes = path.match_indices('/');
-            let parents: Vec<_> = slashes.map(|(at, _)| path[..at].to_owned()).collect();
-            parents
-        };
-        let folders: BTreeSet<_> = self.files.keys().flat_map(|path| parents(path)).collect();
-        for path in folders {
-            archive = archive.directory(&format!("{folder}/{path}"))?;
-        }
-        for (path, (content, mode)) in &self.files {
-            let bytes = match content {
-                Content::File(source) => {
-                    fs::read(source).map_err(|error| name_file(source, &error))?
-                }
-                Content::Bytes(bytes) => bytes.clone(),
-            };
-            let path = format!("{folder}/{path}");
-            archive = match mode & 0o111 {
-                0 => archive.file(&path, &bytes)?,
-                _ => archive.program(&path, &bytes)?,
-            };
-        }
-        Ok(archive)
     }
 
     /// Writes the disk, a file system that the machine only mounts.

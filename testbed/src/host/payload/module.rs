@@ -48,7 +48,16 @@ pub enum ModuleError {
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
 /// Drivers that only tests load, in the base.
-pub const TEST_DRIVERS: [&str; 2] = ["insula_hold.ko", "insula_nested.ko"];
+pub const TEST_DRIVERS: [&str; 4] = [
+    FAULT_DRIVER,
+    "insula_hold.ko",
+    "insula_nested.ko",
+    "insula_quiet.ko",
+];
+/// Driver that makes faults for a watcher to find, in the base and in nodes.
+pub const FAULT_DRIVER: &str = "insula_fault.ko";
+/// Driver that holds a lock of its kernel while it reads from a disk, in nodes.
+pub const RTNL_DRIVER: &str = "insula_rtnl.ko";
 /// Driver that only tests load, in nodes.
 pub const HOSTILE_DRIVER: &str = "insula_hostile.ko";
 

@@ -3,20 +3,18 @@
 mod grown;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::privileges::{
     self, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, Capabilities,
 };
+use crate::base::support::device_servers::{self, STORAGE_DAEMON, VIRTIOFSD};
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for, with_cleanup,
 };
+use crate::base::support::nodes::content;
 use crate::base::support::nodes::in_node::{build_image, script, sum_of};
 use crate::base::support::supervisor_process;
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
@@ -66,9 +64,6 @@ const PROGRAMS: [&str; 11] = [
     "sha256sum",
     "test",
 ];
-/// Servers of disks and of roots.
-const STORAGE_DAEMON: &str = "qemu-storage-daemon";
-const VIRTIOFSD: &str = "virtiofsd";
 /// Verified writes all over the disk, several at a time.
 const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k --direct=1 \
                    --ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1";
@@ -106,22 +101,8 @@ fn make_files() -> Result<(), Finding> {
         .take(READ_ONLY_BYTES)
         .collect();
     fs::write(READ_ONLY, bytes)?;
-    let bin = Path::new(CONTENT).join("bin");
-    fs::create_dir_all(&bin)?;
-    fs::copy("/bin/busybox", bin.join("busybox"))?;
-    for name in PROGRAMS {
-        symlink("busybox", bin.join(name))?;
-    }
-    fs::copy("/usr/bin/fio", bin.join("fio"))?;
-    let needed = Command::new("ldd").arg("/usr/bin/fio").output()?;
-    let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
-    let is_path = |word: &&str| word.starts_with('/');
-    for library in needed.split_whitespace().filter(is_path) {
-        let copy = format!("{CONTENT}{library}");
-        let folder = Path::new(&copy).parent().unwrap_or(Path::new(CONTENT));
-        fs::create_dir_all(folder)?;
-        fs::copy(library, &copy)?;
-    }
+    content::make(CONTENT, &PROGRAMS)?;
+    content::add_program(CONTENT, "/usr/bin/fio")?;
     let words = ["-q", "-t", "ext4", "-d", CONTENT, ROOT_DISK, ROOT_DISK_SIZE];
     run("mke2fs", &words).map(drop)
 }
@@ -217,7 +198,7 @@ fn serve_with_few_privileges() -> Result<(), Finding> {
         ("the supervisor", supervisors, open_files | network),
         (
             "the disk's server",
-            servers(STORAGE_DAEMON, DISK)?,
+            device_servers::find(STORAGE_DAEMON, DISK)?,
             open_files,
         ),
     ] {
@@ -241,7 +222,7 @@ fn failed_disk_is_isolated() -> Result<(), Finding> {
     )?;
     let away = format!("{READ_ONLY}.away");
     fs::rename(READ_ONLY, &away)?;
-    kill_servers(STORAGE_DAEMON, READ_ONLY)?;
+    device_servers::kill_all(STORAGE_DAEMON, READ_ONLY)?;
     wait_for("the disk to be shown as failed", || {
         let failed = failed()?;
         Ok((text(&failed[0]["device"]) == format!("disk {READ_ONLY}")).then_some(()))
@@ -268,12 +249,14 @@ fn writes_on() -> Result<(), Finding> {
     script(WRITER, &fio)?;
     for _ in 0..2 {
         wait_until_more_is_written()?;
-        kill_servers(STORAGE_DAEMON, DISK)?;
+        device_servers::kill_all(STORAGE_DAEMON, DISK)?;
     }
     wait_until_more_is_written()?;
     supervisor_process::kill(WRITER)?;
     wait_for("the disk's server to end with it", || {
-        Ok(servers(STORAGE_DAEMON, DISK)?.is_empty().then_some(()))
+        Ok(device_servers::find(STORAGE_DAEMON, DISK)?
+            .is_empty()
+            .then_some(()))
     })?;
     insula(&["supervise", WRITER])?;
     wait_for("fio in the node to end", || {
@@ -301,31 +284,6 @@ fn wait_until_more_is_written() -> Result<(), Finding> {
 /// Allocated blocks of the file, which was sparse.
 fn written() -> Result<u64, Finding> {
     Ok(fs::metadata(DISK)?.blocks())
-}
-
-/// Processes of that name with the text in their command line.
-fn servers(name: &str, text: &str) -> Result<Vec<Pid>, Finding> {
-    let found = Command::new("pidof").arg(name).output()?;
-    let found = String::from_utf8_lossy(&found.stdout).into_owned();
-    let ids = found.split_whitespace().filter_map(|id| id.parse().ok());
-    let has_text = |id: &i32| {
-        // It may have ended meanwhile.
-        let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&words).contains(text)
-    };
-    Ok(ids.filter(has_text).map(Pid::from_raw).collect())
-}
-
-fn kill_servers(name: &str, text: &str) -> Result<(), Finding> {
-    let servers = wait_for(&format!("a {name}"), || {
-        let servers = servers(name, text)?;
-        Ok((!servers.is_empty()).then_some(servers))
-    })?;
-    for server in servers {
-        // Of two, one may end with the other.
-        let _ = kill(server, Signal::SIGKILL);
-    }
-    Ok(())
 }
 
 /// A node's root on a disk keeps the node's changes; below an overlay it stays unchanged.
@@ -377,11 +335,11 @@ fn fails_with_its_root() -> Result<(), Finding> {
         })
     };
     has_root()?;
-    for pid in servers(VIRTIOFSD, CONTENT)? {
+    for pid in device_servers::find(VIRTIOFSD, CONTENT)? {
         privileges::assert_at_most("the root's server", pid, Capabilities::OF_A_FILE_SERVER)?;
     }
     grown::root(ROOTED)?;
-    kill_servers(VIRTIOFSD, CONTENT)?;
+    device_servers::kill_all(VIRTIOFSD, CONTENT)?;
     wait_for("the node to be restarted", || {
         let view = &insula_json(&["inspect", ROOTED])?[0];
         Ok((view["restarts"] == 1 && view["state"] == "running").then_some(()))
@@ -396,7 +354,11 @@ fn fails_with_its_root() -> Result<(), Finding> {
     assert_equal("its end", &text(&view["reason"]), &"device-lost".into())?;
     insula(&["rm", WRITER, ROOTED])?;
     wait_for("all servers to end", || {
-        let left = [servers(STORAGE_DAEMON, "")?, servers(VIRTIOFSD, "")?].concat();
+        let left = [
+            device_servers::find(STORAGE_DAEMON, "")?,
+            device_servers::find(VIRTIOFSD, "")?,
+        ]
+        .concat();
         Ok(left.is_empty().then_some(()))
     })
 }

@@ -56,8 +56,10 @@ pub(super) struct Available {
 /// Writes a structure for the request into the arena: valid, changed or random.
 pub(super) fn generate(rng: &mut Rng, arena: &Arena, request: u32, available: Available) {
     let data = arena.address() + DATA_OFFSET + rng.u64(..SHIFTS);
-    let cpus: Vec<u32> = (0..8).map(|_| cpu(rng)).collect();
-    arena.put(DATA_WORD, cpus.as_bytes());
+    match request {
+        ioctl::MEMORY_GIVE_SET => arena.put(DATA_WORD, working_set(rng).as_bytes()),
+        _ => arena.put(DATA_WORD, [0; 8].map(|_| cpu(rng)).as_bytes()),
+    }
     let mut bytes = match rng.u8(..8) {
         0 => (0..rng.usize(..256)).map(|_| rng.u8(..)).collect(),
         _ => valid(rng, request, data, available),
@@ -77,6 +79,14 @@ fn cpu(rng: &mut Rng) -> u32 {
         0 => rng.u32(..CPUS),
         _ => rng.u32(FREE_CPUS),
     }
+}
+
+/// A working set of an object that is large enough, with more extents than are given.
+fn working_set(rng: &mut Rng) -> [abi::Chunk; 8] {
+    core::array::from_fn(|at| abi::Chunk {
+        start: PAGE * (4 * at as u64 + rng.u64(..2)),
+        size: PAGE * rng.u64(1..3),
+    })
 }
 
 /// Changes some bytes, or some numbers.
@@ -135,14 +145,16 @@ fn valid(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8
             cpus_count: 1 + few / 5,
             cpus: data,
             memory,
-            flags: 0,
+            core_share: 0,
         }),
         ioctl::MEMORY_GROW => with_zeros(memory_request(rng)),
-        ioctl::MEMORY_CHUNKS => with_zeros(abi::Chunks {
-            chunks: data,
-            capacity: few,
-            count: 0,
-        }),
+        ioctl::MEMORY_CHUNKS | ioctl::MEMORY_LIST_SET | ioctl::MEMORY_GIVE_SET => {
+            with_zeros(abi::Chunks {
+                chunks: data,
+                capacity: few,
+                count: 0,
+            })
+        }
         ioctl::MEMORY_COPY => with_zeros(abi::MemoryCopy {
             from: rng.u64(..GRANULE),
             to: GRANULE + rng.u64(..GRANULE),

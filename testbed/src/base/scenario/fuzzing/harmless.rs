@@ -92,7 +92,9 @@ pub(super) fn addresses(request: u32) -> &'static [usize] {
         ioctl::NODE_GROW => &[offset_of!(abi::NodeGrow, cpus)],
         ioctl::NODE_SHRINK => &[offset_of!(abi::NodeShrink, cpus)],
         ioctl::NODE_RECREATE => &[offset_of!(abi::NodeRecreate, description)],
-        ioctl::MEMORY_CHUNKS => &[offset_of!(abi::Chunks, chunks)],
+        ioctl::MEMORY_CHUNKS | ioctl::MEMORY_LIST_SET | ioctl::MEMORY_GIVE_SET => {
+            &[offset_of!(abi::Chunks, chunks)]
+        }
         ioctl::DESCRIPTION => &[offset_of!(abi::Description, bytes)],
         ioctl::NODE_DEVICES => &[offset_of!(abi::Devices, devices)],
         ioctl::GRANT_ADD => &[offset_of!(abi::grant::GrantAdd, pages)],

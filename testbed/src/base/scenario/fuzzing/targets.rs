@@ -47,6 +47,9 @@ const HARMLESS: [u32; 2] = [ioctl::CHANNEL_OPEN, ioctl::NODE_GRANT_TABLE];
 /// Requests to a node as soon as it runs: it may soon have ended, and most of these are refused.
 const AT_ONCE: [u32; 2] = [ioctl::NODE_SHRINK, ioctl::MIRROR_CREATE];
 const TIMES_AT_ONCE: usize = 6;
+/// Requests to memory that is shown, and to an object that shows it, while both are there: such objects are rare.
+const OF_SHOWN: [u32; 2] = [ioctl::MEMORY_GIVE_SET, ioctl::MEMORY_LIST_SET];
+const OF_SHOWING: [u32; 2] = [ioctl::MEMORY_STORE_SET, ioctl::MEMORY_OWN_SET];
 /// Memory that some of the nodes share.
 const SHARED: Request = Request {
     size: GRANULE,
@@ -141,7 +144,7 @@ impl Targets {
     fn supply(&self, rng: &mut Rng, arena: &Arena) -> Result<(), Finding> {
         let _alone = self.calling.write();
         if rng.u8(..4) == 0 {
-            return self.show(rng);
+            return self.show(rng, arena);
         }
         let memory = IdleMemory::allocate(&self.driver, &SUPPLY)?;
         let kind = rng.u8(..8);
@@ -177,7 +180,7 @@ impl Targets {
     }
 
     /// Supplies an image's memory, and an object that shows it at an address at which it is not.
-    fn show(&self, rng: &mut Rng) -> Result<(), Finding> {
+    fn show(&self, rng: &mut Rng, arena: &Arena) -> Result<(), Finding> {
         let image = self.driver.create_memory()?;
         image.grow(&SHARED)?;
         self.driver.add_image(&name(rng), b"{}", &image)?;
@@ -186,6 +189,11 @@ impl Targets {
             size: GRANULE,
         };
         let shown = self.driver.show_memory(&image, &[elsewhere])?;
+        for (memory, requests) in [(&image, OF_SHOWN), (&shown, OF_SHOWING)] {
+            for request in requests {
+                self.call_on(rng, arena, request, memory.as_fd().as_raw_fd(), -1);
+            }
+        }
         for memory in [image, shown] {
             let memory = memory.as_fd().try_clone_to_owned()?;
             self.memories.store(rng, memory);

@@ -1,17 +1,25 @@
 //! A confined node that has booted is copied: the original goes on, and so does each copy, with a name,
 //! an address and random numbers of its own. What one of them writes, no other sees.
 
+mod crafted;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use insula_abi::Chunk;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use nix::errno::Errno;
+
 use super::CONFINED;
+use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for, with_cleanup,
 };
+use crate::base::support::nodes::content;
 use crate::base::support::nodes::in_node::{build_image, script};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
@@ -45,6 +53,10 @@ struct Play {
     /// Further options.
     options: &'static [&'static str],
     copies: &'static [&'static str],
+    /// Whether files of its snapshot are changed, too.
+    is_crafted: bool,
+    /// Whether the only copy ends for lack of memory.
+    ends_poor: bool,
 }
 
 const MANY: Play = Play {
@@ -52,17 +64,23 @@ const MANY: Play = Play {
     cpus: "1",
     options: &["--network"],
     copies: &["one", "two", "three", "four"],
+    is_crafted: true,
+    ends_poor: false,
 };
 const WIDE: Play = Play {
     version: "6.1",
     cpus: "2",
     options: &["--network", "--rootfs", ROOT],
     copies: &["wide"],
+    is_crafted: false,
+    ends_poor: true,
 };
+/// The kernel that has a driver for generations.
+const RESEEDS: &str = "6.12";
+/// What it logs when it has generated its random numbers anew for that reason only.
+const RESEEDED: &str = "crng reseeded due to virtual machine fork";
 /// Root of a node, in memory.
 const ROOT: &str = "/tmp/cloned.erofs";
-/// A disk, which is only read.
-const DISK: &str = "/bin/busybox,ro";
 /// Most bytes of its own that a copy has once its agent has answered.
 const OWN_MAX: u64 = 8 << 20;
 const SNAPSHOT: &str = "ready";
@@ -99,14 +117,9 @@ fn play(context: &Context) -> Result<(), Finding> {
 }
 
 fn make_content() -> Result<(), Finding> {
-    let bin = Path::new(CONTENT).join("bin");
-    fs::create_dir_all(&bin)?;
+    content::make(CONTENT, &PROGRAMS)?;
     for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
         fs::create_dir_all(Path::new(CONTENT).join(folder))?;
-    }
-    fs::copy("/bin/busybox", bin.join("busybox"))?;
-    for name in PROGRAMS {
-        symlink("busybox", bin.join(name))?;
     }
     let made = Command::new("mkfs.erofs")
         .args(["-Enoinline_data", ROOT, CONTENT])
@@ -120,6 +133,7 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
         cpus,
         options,
         copies,
+        ..
     } = play;
     build_image(context, "cloned", version, &["--content", CONTENT])?;
     let size = ["--name", ORIGINAL, "--memory", "192M", "--cpus", cpus];
@@ -127,17 +141,23 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
     let written = prepare()?;
     refusals()?;
     insula(&["snapshot", ORIGINAL, SNAPSHOT])?;
-    saved_and_loaded()?;
+    saved_and_loaded(play)?;
     try_insula(&["snapshot", ORIGINAL, SNAPSHOT])?.refused(1, &["already is an image"])?;
     shown(cpus)?;
-    for name in copies {
-        insula(&["run", "--image", SNAPSHOT, "--name", name])?;
-    }
+    shown_memory_is_not_given()?;
+    let missed = copies.iter().map(|name| start_copy(name));
+    later_ones_miss_less(&missed.collect::<Result<Vec<_>, _>>()?)?;
     insula(&["image", "rm", SNAPSHOT])?;
     starts_small(copies)?;
     have_identities(copies)?;
+    if version == RESEEDS {
+        reseed_by_themselves(copies)?;
+    }
     each_by_itself(copies, &written)?;
     works_as_others(copies[0], cpus)?;
+    if play.ends_poor {
+        ends_for_lack_of_memory(copies[0])?;
+    }
     insula(&["rm", "--force", copies[0]])?;
     for name in copies[1..].iter().chain(&[ORIGINAL]) {
         insula(&["stop", "--time", "60", name])?;
@@ -163,8 +183,9 @@ fn refusals() -> Result<(), Finding> {
     try_insula(&["snapshot", "nobody", SNAPSHOT])?.refused(1, &["there is no node 'nobody'"])?;
     try_insula(&["snapshot", ORIGINAL, "cloned"])?.refused(1, &["already is an image"])?;
     let size = ["--name", "other", "--memory", "128M"];
+    let folder = ["--isolation", "vmm", "--rootfs", CONTENT];
     for (options, why) in [
-        (&["--isolation", "vmm", "--disk", DISK][..], "it has disks"),
+        (&folder[..], "its root is a folder"),
         (&[], "only nodes with --isolation vmm"),
     ] {
         insula(&[&["run", "--image", "cloned"], &size[..], options].concat())?;
@@ -175,7 +196,7 @@ fn refusals() -> Result<(), Finding> {
 }
 
 /// A snapshot that was saved in a file and loaded again is as good as before; a damaged file is refused.
-fn saved_and_loaded() -> Result<(), Finding> {
+fn saved_and_loaded(play: &Play) -> Result<(), Finding> {
     let (file, damaged) = ("/tmp/ready.image", "/tmp/damaged.image");
     insula(&["image", "save", SNAPSHOT, "--output", file])?;
     insula(&["image", "rm", SNAPSHOT])?;
@@ -189,7 +210,32 @@ fn saved_and_loaded() -> Result<(), Finding> {
     assert_unchanged(&before)?;
     insula(&["image", "load", "--input", file])?;
     fs::remove_file(damaged)?;
+    if play.is_crafted {
+        crafted::are_survived(&fs::read(file)?)?;
+    }
     Ok(fs::remove_file(file)?)
+}
+
+/// Memory that shows an image is nothing to give to a node, or to make an image of: its addresses are those that
+/// its maker has named.
+fn shown_memory_is_not_given() -> Result<(), Finding> {
+    let named = |name: &str| name.parse::<Name>().map(|name| name.to_abi());
+    let driver = Driver::open()?;
+    let image = driver.open_image(&named(SNAPSHOT)?)?;
+    let nowhere = Chunk {
+        start: 1 << 40,
+        size: 2 << 20,
+    };
+    let shown = driver.show_memory(&image, &[nowhere])?;
+    let node = driver.open_node(&named(ORIGINAL)?)?;
+    for given in [
+        node.grow(&[], Some(&shown)),
+        driver.add_image(&named("shown")?, b"{}", &shown),
+    ] {
+        let errno = given.err().map(|error| error.errno);
+        assert_equal("error", &errno, &Some(Errno::EOPNOTSUPP))?;
+    }
+    Ok(())
 }
 
 /// The snapshot is listed with its kind.
@@ -208,6 +254,24 @@ fn shown(cpus: &str) -> Result<(), Finding> {
     Ok(())
 }
 
+/// Starts a copy, and returns how often it has exited since a page was not its own.
+pub(super) fn start_copy(name: &str) -> Result<u64, Finding> {
+    insula(&["run", "--image", SNAPSHOT, "--name", name])?;
+    let exits = insula_json(&["inspect", name])?[0]["monitor"]["exits"]["memory"].as_u64();
+    exits.ok_or_else(|| Finding::new(format!("{name} counts no exits")))
+}
+
+/// What the first copy has written, later ones have before they start.
+fn later_ones_miss_less(missed: &[u64]) -> Result<(), Finding> {
+    println!("pages missed by each copy at its start: {missed:?}");
+    let Some((first, later)) = missed.split_first() else {
+        return Ok(());
+    };
+    Finding::unless(later.iter().all(|count| count * 2 < *first), || {
+        format!("later copies miss about as many pages as the first: {missed:?}")
+    })
+}
+
 /// Most of a copy's memory is shared.
 fn starts_small(copies: &[&str]) -> Result<(), Finding> {
     for name in copies {
@@ -222,7 +286,7 @@ fn starts_small(copies: &[&str]) -> Result<(), Finding> {
 }
 
 /// Names, addresses, ids and random numbers all differ; clocks are right.
-fn have_identities(copies: &[&str]) -> Result<(), Finding> {
+pub(super) fn have_identities(copies: &[&str]) -> Result<(), Finding> {
     let facts = "hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/uuid; \
                  cat /sys/class/net/eth0/address; date +%s";
     let mut seen = BTreeSet::new();
@@ -254,6 +318,20 @@ fn have_identities(copies: &[&str]) -> Result<(), Finding> {
         })?;
     }
     Ok(())
+}
+
+/// Each kernel has noticed that it is a copy, and has not waited for the agent; the original's is none.
+fn reseed_by_themselves(copies: &[&str]) -> Result<(), Finding> {
+    for name in copies {
+        wait_for("a copy's kernel to reseed", || {
+            let lines = insula(&["logs", name])?;
+            Ok(lines.contains(RESEEDED).then_some(()))
+        })?;
+    }
+    let lines = insula(&["logs", ORIGINAL])?;
+    Finding::unless(!lines.contains(RESEEDED), || {
+        format!("{ORIGINAL} takes itself for a copy")
+    })
 }
 
 /// Each has the file as it was, and may write it: nobody else sees that. What ran in the original runs
@@ -290,6 +368,22 @@ fn each_by_itself(copies: &[&str], written: &str) -> Result<(), Finding> {
         })?;
     }
     Ok(())
+}
+
+/// A copy that writes a page for which the base has no memory ends, and says so.
+fn ends_for_lack_of_memory(name: &str) -> Result<(), Finding> {
+    let failing = Hold::failing("insula_shown_own", Errno::ENOMEM)?;
+    // It may have ended before this has.
+    let _ = script(name, "dd if=/dev/zero of=/more bs=65536 count=512");
+    failing.wait()?;
+    drop(failing);
+    let view = wait_for("a copy without memory to end", || {
+        let view = insula_json(&["inspect", name])?[0].clone();
+        Ok((text(&view["state"]) == "stopped").then_some(view))
+    })?;
+    assert_equal("reason", &text(&view["reason"]).as_str(), &"violation")?;
+    let kind = text(&view["monitor"]["ended"]["kind"]);
+    assert_equal("kind", &kind.as_str(), &"no-memory")
 }
 
 /// A copy can be inspected, paused and dumped as others can; it cannot be started again, nor resized.

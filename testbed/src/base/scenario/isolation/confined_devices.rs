@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::neighbour::Neighbour;
 use super::{CONFINED, attacker, confined};
 use crate::base::scenario::device::devices_iommu;
-use crate::base::support::insula_command::{assert_equal, insula, text, with_cleanup};
+use crate::base::support::insula_command::{assert_equal, insula, text, wait_for, with_cleanup};
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::spare::{self, DISK, NETWORK, NetworkDriver};
@@ -48,6 +48,8 @@ fn play(context: &Context) -> Result<(), Finding> {
             works(context, version, &network).map_err(|finding| finding.when(version))?;
             assert_unchanged(&before)?;
         }
+        both_stay_or_return(context)?;
+        assert_unchanged(&before)?;
         registers_of_others_are_not_reached(context)?;
         assert_unchanged(&before)?;
         nothing_else_is_reached(context)?;
@@ -82,6 +84,34 @@ fn works(context: &Context, version: &str, network: &NetworkDriver) -> Result<()
     assert_equal("the disk", &spare::disk_sums()?, &(from_base, written))?;
     assert_equal("the base's file", &network.fetch()?, &spare::served_sum()?)?;
     node.remove()
+}
+
+/// A node that resets itself keeps both functions; one that powers off has none, though it is still there.
+fn both_stay_or_return(context: &Context) -> Result<(), Finding> {
+    let both = ["--device", DISK, "--device", NETWORK];
+    let node = start(context, "6.12", &both, "reboot")?;
+    wait_for("the node to be started again", || {
+        Ok((node.inspect()?["starts"].as_u64() >= Some(3)).then_some(()))
+    })?;
+    assert_equal(
+        "functions of a node that resets itself",
+        &attached(&node)?,
+        &2,
+    )?;
+    node.remove()?;
+    spare::assert_base_has_both()?;
+    let node = start(context, "6.12", &both, "poweroff")?;
+    node.wait_for_end()?;
+    assert_equal("functions of a node that is off", &attached(&node)?, &0)?;
+    spare::assert_base_has_both()?;
+    node.remove()
+}
+
+/// Number of the functions that it has.
+fn attached(node: &TestNode) -> Result<usize, Finding> {
+    let devices = node.inspect()?["devices"].clone();
+    let devices = devices.as_array().into_iter().flatten();
+    Ok(devices.filter(|device| device["attached"] == true).count())
 }
 
 /// The node has fetched the file, read the base's data and its own. Returns the checksum of that.

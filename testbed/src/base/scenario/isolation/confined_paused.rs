@@ -4,8 +4,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +12,7 @@ use super::CONFINED;
 use crate::base::support::insula_command::{
     TIMEOUT, assert_equal, insula, insula_json, text, wait_for, with_cleanup,
 };
+use crate::base::support::nodes::content;
 use crate::base::support::nodes::in_node::{build_image, script};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
@@ -78,13 +77,7 @@ fn play(context: &Context) -> Result<(), Finding> {
 
 fn make_files() -> Result<(), Finding> {
     fs::File::create(DISK)?.set_len(DISK_BYTES)?;
-    let bin = Path::new(CONTENT).join("bin");
-    fs::create_dir_all(&bin)?;
-    fs::copy("/bin/busybox", bin.join("busybox"))?;
-    for name in PROGRAMS {
-        symlink("busybox", bin.join(name))?;
-    }
-    Ok(())
+    content::make(CONTENT, &PROGRAMS)
 }
 
 fn start() -> Result<(), Finding> {

@@ -6,9 +6,13 @@
 
 use std::time::Duration;
 
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node::{Attachments, NodeSpec, RunRequest, Source};
 use serde_json::Value;
 
-use crate::base::support::insula_command::{assert_equal, insula, text, with_cleanup};
+use crate::base::support::insula_command::{assert_equal, insula, text, try_insula, with_cleanup};
 use crate::base::support::nodes::test_node::{TestNode, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -32,6 +36,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const VERSION: &str = "6.12";
+const SNAPSHOT: &str = "ready";
 
 /// What the driver in the node is told to do, and what ends the node.
 struct Attack {
@@ -78,6 +83,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         peer_image(context, VERSION)?;
         let before = Resources::now()?;
+        is_copied(context)?;
+        assert_unchanged(&before)?;
+        loses_memory(context)?;
+        assert_unchanged(&before)?;
         works(context)?;
         assert_unchanged(&before)?;
         for attack in &ATTACKS {
@@ -137,6 +146,85 @@ fn works(context: &Context) -> Result<(), Finding> {
     insula(&["stop", "--time", "60", &node.name])?;
     let reason = node.inspect()?["reason"].clone();
     assert_equal("reason", &text(&reason).as_str(), &"power-off")?;
+    node.remove()
+}
+
+/// A paused node does nothing. It goes on afterwards, and so does a copy of it, each with the same memory.
+///
+/// The machine has no sockets, so nobody could name the copy: it is started without the command.
+fn is_copied(context: &Context) -> Result<(), Finding> {
+    let original = start(context, "1", "compute")?;
+    original.assert_ready(&context.release(VERSION)?)?;
+    original.assert_works()?;
+    insula(&["pause", &original.name])?;
+    let rounds = original.rounds()?;
+    insula(&["snapshot", &original.name, SNAPSHOT])?;
+    assert_equal("rounds while it is paused", &original.rounds()?, &rounds)?;
+    insula(&["resume", &original.name])?;
+    let copy = original.copied_as("copy");
+    let supervisor = start_copy(&copy.name)?;
+    copy.assert_works()?;
+    original.assert_works()?;
+    insula(&["pause", &copy.name])?;
+    insula(&["resume", &copy.name])?;
+    copy.assert_works()?;
+    let sums = [&original, &copy].map(checksum);
+    let [Some(one), Some(other)] = sums.map(|sum| sum.ok().flatten()) else {
+        return Err(Finding::new("a node has no checksum"));
+    };
+    assert_equal("checksum of the copy's memory", &other, &one)?;
+    let view = copy.inspect()?;
+    println!("exits of the copy: {}", view["monitor"]["exits"]);
+    println!("its own memory: {}", view["own_memory_bytes"]);
+    assert_equal("what ended it", &view["monitor"]["ended"], &Value::Null)?;
+    drop(supervisor);
+    insula(&["image", "rm", SNAPSHOT])?;
+    copy.remove()?;
+    original.remove()
+}
+
+/// Starts a copy, and returns the descriptor by which this process supervises it.
+fn start_copy(name: &str) -> Result<insula_driver::Node, Finding> {
+    let name: Name = name.parse()?;
+    let image: Name = SNAPSHOT.parse()?;
+    let spec = NodeSpec {
+        image: Some(image.clone()),
+        ..NodeSpec::default()
+    };
+    let request = RunRequest {
+        cores: spec.cores(),
+        spec,
+        source: Source::Image(image),
+        name: Some(name),
+        attachments: Attachments::default(),
+        described: None,
+        remove: false,
+    };
+    let driver = Driver::open()?;
+    let (_, node) = insula_node::start(&driver, &Root::default(), &request, 0)?;
+    Ok(node)
+}
+
+fn checksum(node: &TestNode) -> Result<Option<String>, Finding> {
+    let line = node.last_line("compute rounds=")?;
+    Ok(line.and_then(|line| Some(line.split_once("sum=")?.1.to_owned())))
+}
+
+/// A driver goes on writing to memory that its kernel has given back, by a translation that its core
+/// remembers.
+fn loses_memory(context: &Context) -> Result<(), Finding> {
+    let node = start(context, "1", "late attack=attack:late")?;
+    node.wait_for_line("attacks")?;
+    insula(&["update", "--memory", "+128M", &node.name])?;
+    let shown = node.inspect()?;
+    let added = shown["memory"].as_array().and_then(|chunks| chunks.last());
+    let start = added.and_then(|chunk| chunk["start"].as_u64());
+    let subject = format!("{:#x}", start.unwrap_or_default());
+    // The node may end before the command does.
+    let _ = try_insula(&["update", "--memory", "-128M", &node.name])?;
+    let ended = node.wait_for_end()?["monitor"]["ended"].clone();
+    assert_equal("what ended it", &text(&ended["kind"]).as_str(), &"memory")?;
+    assert_equal("subject", &text(&ended["subject"]), &subject)?;
     node.remove()
 }
 

@@ -2,6 +2,7 @@
 
 pub(super) mod attacked;
 mod attacker;
+pub(super) mod cloned_disks;
 pub(super) mod clones;
 pub(super) mod confined;
 pub(super) mod confined_devices;
@@ -13,6 +14,7 @@ pub(super) mod confined_update;
 pub(super) mod confined_vmx;
 pub(super) mod hostile;
 pub(super) mod kvm_beside;
+pub(super) mod loaded_snapshot;
 mod neighbour;
 
 /// Arguments of a node that is confined.

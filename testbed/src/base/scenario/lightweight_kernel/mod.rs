@@ -8,3 +8,4 @@ pub(super) mod lwk;
 pub(super) mod other_tasks;
 pub(super) mod parallel;
 pub(super) mod programs;
+pub(super) mod shared_core;

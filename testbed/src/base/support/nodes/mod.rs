@@ -1,5 +1,6 @@
 //! Nodes that scenarios start, by the kernel or the program that they run.
 
+pub(crate) mod content;
 pub(crate) mod hang;
 pub(crate) mod idle_node;
 pub(crate) mod in_node;

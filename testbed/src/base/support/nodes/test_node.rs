@@ -55,6 +55,16 @@ impl TestNode {
         })
     }
 
+    /// A copy of it, which goes on with its log.
+    pub(crate) fn copied_as(&self, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            nonce: self.nonce.clone(),
+            cpus: Vec::new(),
+            apic_ids: self.apic_ids.clone(),
+        }
+    }
+
     /// Waits until it is ready. It must report its nonce, the release `release` and its cores.
     pub(crate) fn assert_ready(&self, release: &str) -> Result<(), Finding> {
         let report = wait_for(&format!("{} to be ready", self.name), || self.ready())?;

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use nix::unistd::Pid;
 
-use super::{CONTENT, DISK, FIO, STORAGE_DAEMON, VIRTIOFSD, servers};
+use super::{CONTENT, DISK, FIO};
 use crate::base::Finding;
+use crate::base::support::device_servers::{self, STORAGE_DAEMON, VIRTIOFSD};
 use crate::base::support::insula_command::{
     TIMEOUT, assert_equal, insula, insula_json, text, wait_for,
 };
@@ -77,13 +78,13 @@ pub(super) fn root(node: &str) -> Result<(), Finding> {
 
 /// Returns the processes that serve its device.
 fn resize(node: &str, change: &str, name: &str, of: &str) -> Result<Vec<Pid>, Finding> {
-    let servers = servers(name, of)?;
+    let servers = device_servers::find(name, of)?;
     insula(&["update", "--memory", change, node])?;
     Ok(servers)
 }
 
 fn assert_same(before: &[Pid], name: &str, of: &str) -> Result<(), Finding> {
-    let now = servers(name, of)?;
+    let now = device_servers::find(name, of)?;
     assert_equal(&format!("each {name}"), &&now[..], &before)
 }
 

@@ -1,0 +1,86 @@
+//! An `insula watch` that runs beside the scenario.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::base::Finding;
+use crate::base::support::insula_command::{command, wait_for};
+
+/// The process, which is killed when this is dropped, and what it has printed so far.
+pub(super) struct WatcherProcess {
+    child: Child,
+    events: Arc<Mutex<Vec<Value>>>,
+    /// Events that were waited for.
+    seen: usize,
+}
+
+impl WatcherProcess {
+    /// Starts it with these arguments of `insula watch`, and waits until it has looked for the first
+    /// time.
+    pub(super) fn start(arguments: &[&str]) -> Result<Self, Finding> {
+        Self::start_by(&[], arguments)
+    }
+
+    /// The same on a node of the lightweight kernel.
+    pub(super) fn start_on(node: &str, arguments: &[&str]) -> Result<Self, Finding> {
+        Self::start_by(&["exec", node, "--", "insula"], arguments)
+    }
+
+    fn start_by(prefix: &[&str], arguments: &[&str]) -> Result<Self, Finding> {
+        let words = [prefix, &["watch", "--json"], arguments].concat();
+        let mut child = command(&words).stdout(Stdio::piped()).spawn()?;
+        let events = Arc::new(Mutex::new(Vec::new()));
+        if let Some(output) = child.stdout.take() {
+            let events = Arc::clone(&events);
+            thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                    let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
+                    events.push(event);
+                }
+            });
+        }
+        let watcher = Self {
+            child,
+            events,
+            seen: 0,
+        };
+        wait_for("the watcher to look", || {
+            let is_begin = |event: &Value| event["event"] == "watching";
+            Ok(watcher.all().iter().any(is_begin).then_some(()))
+        })?;
+        Ok(watcher)
+    }
+
+    /// Waits for an event of that kind of finding, of those since the last call.
+    pub(super) fn wait_for(&mut self, event: &str, kind: &str) -> Result<Value, Finding> {
+        let found = wait_for(&format!("{kind} to be {event}"), || {
+            let events = self.all();
+            let mut new = events.iter().enumerate().skip(self.seen);
+            let found = new.find(|(_, one)| one["event"] == event && one["kind"] == kind);
+            Ok(found.map(|(index, one)| (index, one.clone())))
+        });
+        let (index, event) =
+            found.map_err(|finding| finding.when(&format!("after {:?}", self.all())))?;
+        self.seen = index + 1;
+        Ok(event)
+    }
+
+    /// Everything that it has printed.
+    pub(super) fn all(&self) -> Vec<Value> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.clone()
+    }
+}
+
+impl Drop for WatcherProcess {
+    fn drop(&mut self) {
+        // It would watch for ever; it may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
