@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 use insula_abi::lwk::{MAY_MAP_SHIFT, MayMap, PINNED_MAX, Process, QUEUE, Signal, process_state};
 
 use crate::base::area::DelegationArea;
+use crate::model::window_bits::WindowBits;
 
 /// The two pages of a process.
 #[derive(Clone, Copy, Debug)]
@@ -204,11 +205,9 @@ impl ProcessPages {
         let (first, last) = (start >> MAY_MAP_SHIFT, (end - 1) >> MAY_MAP_SHIFT);
         // The bitmap covers 64 GiB; beyond, windows share bits.
         const WINDOWS: u64 = 8 * size_of::<MayMap>() as u64;
-        let mut windows = (first..=last).take(WINDOWS as usize);
-        windows.any(|window| {
-            let bit = window % WINDOWS;
-            let word = self.area.word(self.page + 1, 8 * (bit / 64) as usize);
-            word.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
+        WindowBits::of(first, last, WINDOWS).any(|(word, mask)| {
+            let word = self.area.word(self.page + 1, 8 * word);
+            word.load(Ordering::Relaxed) & mask != 0
         })
     }
 }

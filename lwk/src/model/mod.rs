@@ -15,3 +15,4 @@ pub mod shebang;
 pub mod signals;
 pub mod thread_handle;
 pub mod vma;
+pub mod window_bits;
