@@ -1,4 +1,4 @@
-//! A node, and the base, are watched while a driver makes faults in their kernels (`insula_fault.c`).
+//! A node, and the base, are watched while a driver makes faults in their kernels (`driver/fault`).
 //!
 //! Each is found, and nothing else is; when it is undone, that is told, too.
 
@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::supervised;
-use super::watcher_process::WatcherProcess;
+use super::watcher_process::{Expected, WatcherProcess};
 use crate::base::support::insula_command::{
     Answer, assert_equal, insula, text, try_insula, with_cleanup,
 };
@@ -41,7 +43,8 @@ const NODES: [(&str, &str); 2] = [("6.12", "vmm"), ("6.1", "direct")];
 pub(super) const NAME: &str = "watched";
 const RULES: &str = "/tmp/watch.toml";
 const CHECK: &str = "/tmp/check.toml";
-/// Short limits: the faults do not last long.
+const CHECK_TEXT: &str = "[[check]]\nname = 'waits'\nin = 'tasks'\nwhen = 'real_parrent == 0'\n";
+/// Short limits: the faults do not last long. The check finds all threads of the driver.
 const RULES_TEXT: &str = "\
 interval_s = 0.2
 [limits]
@@ -53,6 +56,10 @@ rcu_stall_s = 8
 [memory]
 available_min_percent = 40
 slab_max_percent = 20
+[[check]]
+name = 'waits'
+in = 'tasks'
+when = 'comm == \"insula_fault\" && real_parent.comm == \"kthreadd\"'
 ";
 /// Content of the image: a busybox, links to it, and the driver.
 const CONTENT: &str = "/tmp/watched";
@@ -61,53 +68,52 @@ const PROGRAMS: [&str; 8] = [
 ];
 pub(super) const DRIVER: &str = "insula_fault.ko";
 
-/// A fault, and what is found of it: at least these, and nothing but these and those that may follow.
-struct Fault {
-    name: &'static str,
-    kinds: &'static [&'static str],
-    may_follow: &'static [&'static str],
+/// A fault, and what is found of it.
+type Fault = (&'static str, Expected);
+
+const fn fault(name: &'static str, kind: &'static str, part: &'static str) -> Fault {
+    (name, Expected { kind, part })
 }
 
-const fn fault(name: &'static str, kinds: &'static [&'static str]) -> Fault {
-    Fault {
-        name,
-        kinds,
-        may_follow: &[],
-    }
-}
-
-const FAULTS: [Fault; 12] = [
-    fault("code", &["code-changed"]),
-    fault("call", &["call-redirected"]),
-    fault("constants", &["constants-changed"]),
-    fault("gate", &["interrupt-table-changed"]),
-    fault("unlisted", &["task-hidden"]),
-    fault("unnumbered", &["task-hidden"]),
-    fault("module", &["module-hidden"]),
-    fault("hung", &["task-hung"]),
-    fault("memory", &["memory-exhausted"]),
-    Fault {
-        name: "slab",
-        kinds: &["slab-growth"],
-        may_follow: &["memory-exhausted"],
-    },
-    Fault {
-        name: "soft",
-        kinds: &["soft-lockup"],
-        may_follow: &["rcu-stall", "task-starved", "task-hung"],
-    },
-    Fault {
-        name: "hard",
-        kinds: &["hard-lockup"],
-        may_follow: &["rcu-stall", "task-starved", "task-hung", "soft-lockup"],
-    },
+/// Faults that are made together, in this order. The driver's threads are found by the check.
+const TOGETHER: [Fault; 10] = [
+    fault("code", "code-changed", "kernel_halt"),
+    fault("call", "call-redirected", "kernel_halt"),
+    fault("constants", "constants-changed", "sys_call_table"),
+    fault("gate", "interrupt-table-changed", "vector 22"),
+    fault("unlisted", "task-hidden", "but not in the task list"),
+    fault("unnumbered", "task-hidden", "but not in the table of ids"),
+    fault("module", "module-hidden", "not in the list of modules"),
+    fault("hung", "task-hung", "(insula_fault)"),
+    fault("slab", "slab-growth", ""),
+    fault("memory", "memory-exhausted", ""),
 ];
-
-/// Faults that are repaired, and what is found of them.
-const REPAIRED: [(&str, &str); 2] = [
-    ("constants", "constants-changed"),
-    ("gate", "interrupt-table-changed"),
+const CHECKED: Expected = Expected {
+    kind: "check",
+    part: "waits: pid ",
+};
+/// Faults that occupy a core, and what may be found besides.
+const HANGS: [Fault; 2] = [
+    fault("soft", "soft-lockup", "cpu 1"),
+    fault("hard", "hard-lockup", "cpu 1"),
 ];
+const HANGS_ALSO: [&str; 5] = [
+    "check",
+    "rcu-stall",
+    "soft-lockup",
+    "task-hung",
+    "task-starved",
+];
+/// Faults that are repaired together; of a node that cannot be paused, code and what is larger than
+/// two words stay as they are.
+const REPAIRED: [Fault; 1] = [fault("gate", "interrupt-table-changed", "vector 22")];
+const REPAIRED_IN_PAUSE: [Fault; 3] = [
+    REPAIRED[0],
+    fault("code", "code-changed", "kernel_halt"),
+    fault("unlisted", "task-hidden", "but not in the task list"),
+];
+/// The last one that is repaired, which is undone.
+const UNDONE: Fault = fault("constants", "constants-changed", "sys_call_table");
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
@@ -146,20 +152,20 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
     insula(&[&own[..], &size, &supervised::OPTIONS].concat())?;
     in_node("sleep 0")?;
     nothing_is_found(&[NAME])?;
+    let began = Instant::now();
     let mut watcher = WatcherProcess::start(&[NAME, "--rules", RULES])?;
-    for fault in &FAULTS {
-        is_found(context, &mut watcher, fault).map_err(|finding| finding.when(fault.name))?;
+    context.figure("watching-begins", began.elapsed().as_secs_f64(), "s")?;
+    are_found(context, &mut watcher)?;
+    for fault in HANGS {
+        hang_is_found(context, &mut watcher, fault).map_err(|finding| finding.when(fault.0))?;
     }
     credentials_are_found(&mut watcher)?;
-    own_checks_are_made()?;
     own_patches_are_none(&mut watcher)?;
     drop(watcher);
-    // Of a node that cannot be paused, code and what is larger than two words stay as they are.
-    let paused = [("code", "code-changed"), ("unlisted", "task-hidden")];
-    let paused = paused.into_iter().filter(|_| isolation == "vmm");
-    for (fault, kind) in REPAIRED.into_iter().chain(paused) {
-        is_repaired(fault, kind).map_err(|finding| finding.when(fault))?;
-    }
+    are_repaired(match isolation {
+        "vmm" => &REPAIRED_IN_PAUSE,
+        _ => &REPAIRED,
+    })?;
     nothing_is_found(&[NAME])?;
     supervised::acts()?;
     insula(&["rm", "--force", NAME])?;
@@ -193,35 +199,55 @@ pub(super) fn in_node(words: &str) -> Result<String, Finding> {
     Ok(output)
 }
 
-/// Makes a fault, waits until it is found, undoes it, and waits until that is told.
-fn is_found(context: &Context, watcher: &mut WatcherProcess, fault: &Fault) -> Result<(), Finding> {
+/// Makes faults, by the names of them.
+fn make(faults: &[Fault]) -> Result<(), Finding> {
+    let names: Vec<_> = faults.iter().map(|(name, _)| *name).collect();
+    in_node(&format!("insmod /{DRIVER} fault={}", names.join(","))).map(drop)
+}
+
+fn expected(faults: &[Fault]) -> Vec<Expected> {
+    faults.iter().map(|(_, expected)| *expected).collect()
+}
+
+/// Faults are made together: each is found, and nothing else is. They are undone, and that is told.
+fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Finding> {
     let before = watcher.all().len();
     let began = Instant::now();
-    in_node(&format!("insmod /{DRIVER} fault={}", fault.name))?;
-    if matches!(fault.name, "soft" | "hard") {
-        in_node("echo 1 > /sys/module/insula_fault/parameters/begin")?;
+    make(&TOGETHER)?;
+    let mut expected = expected(&TOGETHER);
+    expected.push(CHECKED);
+    for event in watcher.wait_for_each("found", &expected)? {
+        let [kind, subject, detail] = ["kind", "subject", "detail"].map(|key| text(&event[key]));
+        println!("{kind} {subject}: {detail}");
     }
-    for kind in fault.kinds {
-        let event = watcher.wait_for("found", kind)?;
-        println!(
-            "{}: {} {}",
-            fault.name,
-            text(&event["subject"]),
-            text(&event["detail"])
-        );
-    }
-    let figure = format!("{}-found", fault.name);
-    context.figure(&figure, began.elapsed().as_secs_f64(), "s")?;
+    context.figure("together-found", began.elapsed().as_secs_f64(), "s")?;
     in_node("rmmod insula_fault")?;
-    for kind in fault.kinds {
-        watcher.wait_for("ended", kind)?;
-    }
+    watcher.wait_for_each("ended", &expected)?;
     let events = watcher.all();
-    let others = events[before..].iter().filter(|event| {
-        let is_one = |kinds: &[&str]| kinds.iter().any(|kind| event["kind"] == *kind);
-        !is_one(fault.kinds) && !is_one(fault.may_follow)
-    });
-    let others: Vec<_> = others.collect();
+    let is_other = |event: &&Value| !expected.iter().any(|one| one.is_told_by(event));
+    let others: Vec<_> = events[before..].iter().filter(is_other).collect();
+    Finding::unless(others.is_empty(), || format!("also found: {others:?}"))
+}
+
+/// A core is occupied, from when the driver is loaded: loading it needs all.
+fn hang_is_found(
+    context: &Context,
+    watcher: &mut WatcherProcess,
+    fault: Fault,
+) -> Result<(), Finding> {
+    let (name, hang) = fault;
+    let before = watcher.all().len();
+    make(&[fault])?;
+    in_node("echo 1 > /sys/module/insula_fault/parameters/begin")?;
+    let began = Instant::now();
+    watcher.wait_for_each("found", &[hang])?;
+    context.figure(&format!("{name}-found"), began.elapsed().as_secs_f64(), "s")?;
+    in_node("rmmod insula_fault")?;
+    watcher.wait_for_each("ended", &[hang])?;
+    let events = watcher.all();
+    let may_be = |event: &Value| HANGS_ALSO.contains(&text(&event["kind"]).as_str());
+    let is_other = |event: &&Value| !hang.is_told_by(event) && !may_be(event);
+    let others: Vec<_> = events[before..].iter().filter(is_other).collect();
     Finding::unless(others.is_empty(), || format!("also found: {others:?}"))
 }
 
@@ -256,61 +282,54 @@ fn own_patches_are_none(watcher: &mut WatcherProcess) -> Result<(), Finding> {
         "cd /sys/kernel/tracing && echo nop > current_tracer && echo 0 > events/kprobes/enable &&
          echo > kprobe_events && cd / && umount /sys/kernel/tracing",
     )?;
-    nothing_is_found(&[NAME])?;
     let events = &watcher.all()[before..];
     Finding::unless(events.is_empty(), || {
         format!("the kernel's own changes are found: {events:?}")
     })
 }
 
-/// A fault is repaired; its driver's own undoing finds nothing to undo.
-fn is_repaired(fault: &str, kind: &str) -> Result<(), Finding> {
-    let repair = format!("{kind}=repair");
-    let mut watcher = WatcherProcess::start(&[NAME, "--rules", RULES, "--on", &repair])?;
-    in_node(&format!("insmod /{DRIVER} fault={fault}"))?;
-    let repaired = watcher.wait_for("repaired", kind)?;
-    println!("{fault} repaired: {}", repaired["repair"]);
-    watcher.wait_for("ended", kind)?;
+/// Faults are repaired; their driver's own undoing finds nothing to undo. The last repair is undone.
+fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
+    let mut words = vec![NAME.to_owned(), "--rules".into(), RULES.into()];
+    for (_, fault) in faults.iter().chain([&UNDONE]) {
+        words.extend(["--on".into(), format!("{}=repair", fault.kind)]);
+    }
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let mut watcher = WatcherProcess::start(&words)?;
+    for faults in [faults, &[UNDONE]] {
+        make(faults)?;
+        let expected = expected(faults);
+        for repaired in watcher.wait_for_each("repaired", &expected)? {
+            println!("{} repaired: {}", repaired["kind"], repaired["repair"]);
+        }
+        watcher.wait_for_each("ended", &expected)?;
+        if faults[0].0 != UNDONE.0 {
+            in_node("rmmod insula_fault")?;
+        }
+    }
     drop(watcher);
-    if kind == "constants-changed" {
-        let undone = insula(&["watch", "--undo", NAME])?;
-        assert_equal("undone", &undone.contains(kind), &true)?;
-        assert_equal("found again", &once(&[NAME])?.output.contains(kind), &true)?;
-        try_insula(&["watch", "--undo", NAME])?.refused(1, &["there is none in this run"])?;
-    }
-    in_node("rmmod insula_fault")?;
-    nothing_is_found(&[NAME])
+    repair_is_undone(UNDONE.1.kind)?;
+    in_node("rmmod insula_fault").map(drop)
 }
 
-/// Checks of the rules' own are evaluated; one that does not fit the kernel is refused.
-fn own_checks_are_made() -> Result<(), Finding> {
-    let check = |when: &str| {
-        let text = format!("[[check]]\nname = 'waits'\nin = 'tasks'\nwhen = '{when}'\n");
-        fs::write(CHECK, text)?;
-        once(&[NAME, "--rules", CHECK])
-    };
-    let when = r#"comm == "insula_fault" && real_parent.comm == "kthreadd""#;
-    check(when)?.succeeded()?;
-    in_node(&format!("insmod /{DRIVER} fault=hung"))?;
-    let found = check(when)?;
-    in_node("rmmod insula_fault")?;
-    Finding::unless(found.output.contains("check waits: pid "), || {
-        format!("not found: {found:?}")
-    })?;
-    let refused = check("real_parrent == 0")?;
-    refused.refused(1, &["did you mean real_parent?"])?;
+fn repair_is_undone(kind: &str) -> Result<(), Finding> {
+    let undone = insula(&["watch", "--undo", NAME])?;
+    assert_equal("undone", &undone.contains(kind), &true)?;
+    fs::write(CHECK, CHECK_TEXT)?;
+    let found = once(&[NAME])?;
+    assert_equal("status", &found.status, &Some(1))?;
+    assert_equal("found again", &found.output.contains(kind), &true)?;
+    try_insula(&["watch", "--undo", NAME])?.refused(1, &["there is none in this run"])?;
+    let refused = once(&[NAME, "--rules", CHECK])?;
     fs::remove_file(CHECK)?;
-    Ok(())
+    refused.refused(1, &["did you mean real_parent?"])
 }
 
-/// Looks once, at several moments.
+/// Looks once.
 fn nothing_is_found(target: &[&str]) -> Result<(), Finding> {
-    for _ in 0..3 {
-        let answer = once(target)?;
-        assert_equal("findings", &answer.output.as_str(), &"")?;
-        answer.succeeded()?;
-    }
-    Ok(())
+    let answer = once(target)?;
+    assert_equal("findings", &answer.output.as_str(), &"")?;
+    answer.succeeded().map(drop)
 }
 
 fn once(target: &[&str]) -> Result<Answer, Finding> {
@@ -321,20 +340,15 @@ fn once(target: &[&str]) -> Result<Answer, Finding> {
 fn base_is_watched(context: &Context) -> Result<(), Finding> {
     let kernel = context.kernel(context.version_of_the_base()?)?;
     let kernel = kernel.to_string_lossy();
-    let base = ["base", "--kernel", &kernel];
-    nothing_is_found(&base)?;
+    let mut watcher = WatcherProcess::start(&["base", "--kernel", &kernel])?;
     run("insmod", &[FAULT_PATH, "fault=unlisted"])?;
-    let answer = once(&base);
+    let found = watcher.wait_for("found", "task-hidden");
     run("rmmod", &["insula_fault"])?;
-    let answer = answer?;
-    assert_equal("status", &answer.status, &Some(1))?;
-    Finding::unless(answer.output.contains("task-hidden"), || {
-        format!(
-            "a hidden thread of the base is not found: {}",
-            answer.output
-        )
-    })?;
-    nothing_is_found(&base)
+    found?;
+    watcher.wait_for("ended", "task-hidden")?;
+    let events = watcher.all();
+    let told = events.iter().filter(|one| !one["kind"].is_null()).count();
+    Finding::unless(told == 2, || format!("found of the base: {events:?}"))
 }
 
 fn run(program: &str, words: &[&str]) -> Result<(), Finding> {

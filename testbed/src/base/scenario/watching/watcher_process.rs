@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::base::Finding;
-use crate::base::support::insula_command::{command, wait_for};
+use crate::base::support::insula_command::{command, text, wait_for};
 
 /// The process, which is killed when this is dropped, and what it has printed so far.
 pub(super) struct WatcherProcess {
@@ -16,6 +16,22 @@ pub(super) struct WatcherProcess {
     events: Arc<Mutex<Vec<Value>>>,
     /// Events that were waited for.
     seen: usize,
+}
+
+/// A finding that is to be told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) kind: &'static str,
+    /// Part of its subject and detail.
+    pub(super) part: &'static str,
+}
+
+impl Expected {
+    /// Whether an event is about it.
+    pub(super) fn is_told_by(&self, event: &Value) -> bool {
+        let said = format!("{}: {}", text(&event["subject"]), text(&event["detail"]));
+        event["kind"] == self.kind && said.contains(self.part)
+    }
 }
 
 impl WatcherProcess {
@@ -68,6 +84,32 @@ impl WatcherProcess {
             found.map_err(|finding| finding.when(&format!("after {:?}", self.all())))?;
         self.seen = index + 1;
         Ok(event)
+    }
+
+    /// Waits until each of these is among the events since the last call, in any order. Returns the
+    /// event of each.
+    pub(super) fn wait_for_each(
+        &mut self,
+        event: &str,
+        expected: &[Expected],
+    ) -> Result<Vec<Value>, Finding> {
+        let mut end = self.seen;
+        let mut found = Vec::new();
+        for one in expected {
+            let what = format!("{} ({}) to be {event}", one.kind, one.part);
+            let (index, value) = wait_for(&what, || {
+                let events = self.all();
+                let mut new = events.iter().enumerate().skip(self.seen);
+                let is_it = |value: &Value| value["event"] == event && one.is_told_by(value);
+                let found = new.find(|(_, value)| is_it(value));
+                Ok(found.map(|(index, value)| (index, value.clone())))
+            })
+            .map_err(|finding| finding.when(&format!("after {:?}", self.all())))?;
+            end = end.max(index + 1);
+            found.push(value);
+        }
+        self.seen = end;
+        Ok(found)
     }
 
     /// Everything that it has printed.
