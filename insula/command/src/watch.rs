@@ -13,7 +13,7 @@ use insula_node::{Handle, read_rules};
 use insula_postmortem::{DumpRequest, Limits, Target as DumpTarget, dump};
 use insula_supervisor as supervisor;
 use insula_watch::{
-    Action, Event, Finding, Rules, Target, Watched, Watcher, keep_resident, repair_node,
+    Action, Event, Finding, OwnFiles, Rules, Target, Watched, Watcher, keep_resident, repair_node,
     undo_repair,
 };
 use serde_json::{Value, json};
@@ -42,9 +42,16 @@ pub(super) fn watch(context: &Context, options: &Watch) -> Result<ExitCode, Fail
         WatchTarget::Base => session.base(),
         WatchTarget::Node(name) => {
             let handle = find(&context.driver()?, name)?;
-            let watched = Watched::node(&handle, options.kernel.as_deref())?;
+            let watched = Watched::node(&handle, own_files(options))?;
             session.node(handle, watched)
         }
+    }
+}
+
+fn own_files(options: &Watch) -> OwnFiles<'_> {
+    OwnFiles {
+        kernel: options.kernel.as_deref(),
+        modules: options.modules.as_deref(),
     }
 }
 
@@ -96,7 +103,7 @@ fn watch_here(context: &Context, options: &Watch) -> Result<ExitCode, Failure> {
         starts: handle.info.starts,
         teller: None,
     };
-    match next(&mut handle, None)? {
+    match next(&mut handle, OwnFiles::default())? {
         Some(watched) => session.node(handle, watched),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -123,7 +130,7 @@ enum End {
 
 impl Session<'_> {
     fn base(&mut self) -> Result<ExitCode, Failure> {
-        let watched = Watched::base(self.options.kernel.as_deref())?;
+        let watched = Watched::base(own_files(self.options))?;
         if let Some(reason) = watched.not_mapped() {
             output::note(&format!("nothing is seen while the base hangs: {reason}"));
         }
@@ -148,7 +155,7 @@ impl Session<'_> {
 
     /// Watches a node until it has stopped for good.
     fn node(&mut self, mut handle: Handle, mut watched: Watched) -> Result<ExitCode, Failure> {
-        let file = self.options.kernel.as_deref();
+        let files = own_files(self.options);
         loop {
             let mut clock = Clock::new();
             let starts = handle.info.starts;
@@ -162,7 +169,7 @@ impl Session<'_> {
             if self.options.here {
                 self.tell_json(json!({"event": "over"}))?;
             }
-            watched = match next(&mut handle, file)? {
+            watched = match next(&mut handle, files)? {
                 Some(watched) => watched,
                 None => return Ok(ExitCode::SUCCESS),
             };
@@ -183,6 +190,7 @@ impl Session<'_> {
         let target = Target {
             kernel: &kernel,
             reference: watched.reference().ok(),
+            modules: Some(watched.modules()),
         };
         let mut watcher = Watcher::new(self.rules.clone(), &kernel)?;
         let mut state = wait(Duration::ZERO);
@@ -205,6 +213,9 @@ impl Session<'_> {
             // What was read of another kernel's memory means nothing.
             if matches!(wait(Duration::ZERO), State::Gone) {
                 return Ok(End::Over);
+            }
+            for note in watcher.take_notes() {
+                output::note(&note);
             }
             for event in &events {
                 self.tell(event)?;

@@ -22,6 +22,7 @@
 mod check;
 mod finding;
 mod kcore;
+mod module_files;
 mod repair;
 mod repair_node;
 mod resident;
@@ -33,10 +34,11 @@ mod watcher;
 
 pub use finding::Finding;
 pub use insula_rules::{Action, Kind, Rules, RulesError};
+pub use module_files::ModuleFiles;
 pub use repair::{Exchange, Repair, RepairError};
 pub use repair_node::repair_node;
 pub use resident::keep_resident;
 pub use target::{Kernel, Target};
 pub use undo::undo_repair;
-pub use watched::{NoKernel, Watched};
+pub use watched::{NoKernel, OwnFiles, Watched};
 pub use watcher::{Event, Watcher};

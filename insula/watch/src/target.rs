@@ -1,5 +1,6 @@
 //! The kernel watched.
 
+use crate::module_files::ModuleFiles;
 use kimage::PhysicalMemory;
 use kimage::reference::Reference;
 use kimage::running::{Object, RunningError, RunningKernel};
@@ -17,6 +18,8 @@ pub struct Target<'a> {
     pub kernel: &'a Kernel<'a>,
     /// Its image; without it code and constants are not compared.
     pub reference: Option<&'a Reference>,
+    /// Files of its modules; without them, or without its image, the code of modules is not compared.
+    pub modules: Option<&'a ModuleFiles>,
 }
 
 /// How long something has been as it is.

@@ -1,6 +1,7 @@
 //! The kernels that can be watched: the base's, and those of nodes.
 
 use crate::kcore::Kcore;
+use crate::module_files::ModuleFiles;
 use crate::target::Kernel;
 use insula_base::error::{Error, Kind as ErrorKind};
 use insula_driver::name::text;
@@ -18,6 +19,8 @@ use thiserror::Error as ThisError;
 const KCORE: &str = "/proc/kcore";
 /// Where distributions keep the running kernel's file; `*` stands for its release.
 const KERNEL_FILES: [&str; 2] = ["/boot/vmlinuz-*", "/usr/lib/modules/*/vmlinuz"];
+/// Where they keep modules, in a folder for each release.
+const MODULES: &str = "lib/modules";
 const RELEASE_FILE: &str = "/proc/sys/kernel/osrelease";
 const HINT: &str = "give the file of the running kernel by --kernel: one with KALLSYMS_ALL and \
                     DEBUG_INFO_BTF, like those of distributions";
@@ -67,7 +70,17 @@ pub struct Watched {
     layout: LogLayout,
     placement: Placement,
     reference: Result<Reference, String>,
+    modules: ModuleFiles,
     not_mapped: Option<String>,
+}
+
+/// Files that a kernel is compared with, if they are not where they usually are.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct OwnFiles<'a> {
+    /// The kernel's.
+    pub kernel: Option<&'a Path>,
+    /// A folder with those of its modules.
+    pub modules: Option<&'a Path>,
 }
 
 /// Memory of either kind.
@@ -81,23 +94,24 @@ enum Memory {
 }
 
 impl Watched {
-    /// The base, whose kernel has this file; by default where distributions keep it.
+    /// The base, whose kernel has these files; by default where distributions keep them.
     ///
     /// # Errors
     /// When its memory or its kernel's file cannot be read, or do not belong together.
-    pub fn base(kernel: Option<&Path>) -> Result<Self, Error> {
+    pub fn base(files: OwnFiles<'_>) -> Result<Self, Error> {
         let failed = |error: WatchError| {
             let error = Error::new("the base cannot be watched").because(error);
             error.untouched().hint(HINT)
         };
-        Self::open_base(kernel).map_err(failed)
+        Self::open_base(files).map_err(failed)
     }
 
-    fn open_base(kernel: Option<&Path>) -> Result<Self, WatchError> {
+    fn open_base(files: OwnFiles<'_>) -> Result<Self, WatchError> {
         let memory = Kcore::open(Path::new(KCORE))?;
-        let path = match kernel {
+        let release = release()?;
+        let path = match files.kernel {
             Some(path) => path.to_owned(),
-            None => kernel_file()?,
+            None => kernel_file(&release)?,
         };
         let (layout, reference) = read_kernel(&path)?;
         let image = memory.image;
@@ -114,16 +128,18 @@ impl Watched {
             layout,
             placement,
             reference,
+            modules: module_files(files, &release, None),
             not_mapped,
         })
     }
 
-    /// A node, whose kernel has this file; by default the one that it was started from. If that has
-    /// changed since, code is not compared.
+    /// A node, whose kernel has these files; by default the one that it was started from, and modules
+    /// of its release in the base and in the folder that is its root. If the kernel's has changed
+    /// since, code is not compared.
     ///
     /// # Errors
     /// When its memory cannot be read, or no kernel is found in it.
-    pub fn node(handle: &Handle, kernel: Option<&Path>) -> Result<Self, Error> {
+    pub fn node(handle: &Handle, files: OwnFiles<'_>) -> Result<Self, Error> {
         let name = text(&handle.info.name);
         let what = || format!("the node '{name}' cannot be watched");
         let memory = handle.node.memory().map_err(DriverError::from);
@@ -135,7 +151,10 @@ impl Watched {
             let error = Error::new(what()).because(NoKernel);
             error.untouched().hint("try again")
         })?;
-        let file = kernel.or(handle.record.as_ref().map(|record| record.kernel.as_path()));
+        let record = handle.record.as_ref();
+        let file = files.kernel.or(record.map(|one| one.kernel.as_path()));
+        let root = record.and_then(|one| one.root.as_deref());
+        let release = record.map_or("", |one| one.release.as_str());
         let reference = match file.map(read_kernel) {
             Some(Ok((own, reference))) if own == layout => reference,
             Some(Ok(_)) => Err("its kernel's file is another one now".to_owned()),
@@ -147,6 +166,7 @@ impl Watched {
             layout,
             placement,
             reference,
+            modules: module_files(files, release, root),
             not_mapped: None,
         })
     }
@@ -175,6 +195,12 @@ impl Watched {
     /// That reason.
     pub fn reference(&self) -> Result<&Reference, &str> {
         self.reference.as_ref().map_err(String::as_str)
+    }
+
+    /// Files of its modules.
+    #[must_use]
+    pub fn modules(&self) -> &ModuleFiles {
+        &self.modules
     }
 
     /// Has what is read from now on be what is there then.
@@ -217,15 +243,36 @@ fn read_kernel(path: &Path) -> Result<(LogLayout, Result<Reference, String>), Wa
     Ok((layout, reference.map_err(|error| error.to_string())))
 }
 
-/// The file of the running kernel.
-fn kernel_file() -> Result<PathBuf, WatchError> {
+/// The release of the running kernel.
+fn release() -> Result<String, WatchError> {
     let release = std::fs::read_to_string(RELEASE_FILE).map_err(|source| WatchError::File {
         path: RELEASE_FILE.into(),
         source,
     })?;
-    let files = KERNEL_FILES.map(|file| file.replace('*', release.trim()));
+    Ok(release.trim().to_owned())
+}
+
+/// The file of the running kernel.
+fn kernel_file(release: &str) -> Result<PathBuf, WatchError> {
+    let files = KERNEL_FILES.map(|file| file.replace('*', release));
     let found = files.iter().find(|file| Path::new(file).exists());
     found
         .map(PathBuf::from)
         .ok_or_else(|| WatchError::NoFile(files.join(", ")))
+}
+
+/// Files of the modules of a kernel, which has that folder as its root, if any.
+fn module_files(files: OwnFiles<'_>, release: &str, root: Option<&Path>) -> ModuleFiles {
+    let mut modules = ModuleFiles::default();
+    if let Some(folder) = files.modules {
+        modules.add(folder, Path::new("."));
+        return modules;
+    }
+    // A release is one name.
+    if !release.is_empty() && !release.contains('/') {
+        for root in [Some(Path::new("/")), root].into_iter().flatten() {
+            modules.add(root, &Path::new(MODULES).join(release));
+        }
+    }
+    modules
 }

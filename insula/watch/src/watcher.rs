@@ -83,6 +83,14 @@ impl Watcher {
         &self.current
     }
 
+    /// What the user is to know besides findings, since the last call: what is not looked at, and why.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        let checks = self.checks.iter_mut();
+        checks
+            .filter_map(|watching| watching.check.take_note())
+            .collect()
+    }
+
     /// Looks at the target. `wait` waits for so long, and returns the time then: one that does not jump,
     /// and stands still while the target is paused.
     pub fn look(

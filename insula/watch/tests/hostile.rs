@@ -244,6 +244,7 @@ impl Image {
         let target = Target {
             kernel: &kernel,
             reference: Some(&self.reference),
+            modules: None,
         };
         let mut time = Duration::ZERO;
         let mut wait = |more: Duration| {

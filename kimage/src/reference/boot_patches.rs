@@ -35,8 +35,8 @@ pub(super) struct Patch<'a> {
     pub(super) found: &'a [u8],
     /// The thunks: those that return, and those of indirect calls and jumps.
     pub(super) thunks: &'a [u64],
-    /// The kernel's code.
-    pub(super) code: &'a Range<u64>,
+    /// All code that comes from files: the kernel's, and that of modules.
+    pub(super) code: &'a [Range<u64>],
 }
 
 impl Patch<'_> {
@@ -69,7 +69,10 @@ impl Patch<'_> {
     /// Whether it is an indirect call or jump, perhaps behind `lfence`, or one to a thunk, in the image
     /// or made by the kernel; and nothing with effect behind it.
     fn is_indirect(&self) -> bool {
-        let is_thunk = |to| !self.code.contains(&to) || self.thunks.contains(&to);
+        let is_thunk = |to| {
+            let is_of_file = self.code.iter().any(|part| part.contains(&to));
+            !is_of_file || self.thunks.contains(&to)
+        };
         let prefixes = self.found.iter().take_while(|byte| **byte == PREFIX);
         let prefixes = prefixes.count().min(PREFIXES_MAX);
         let rest = &self.found[prefixes..];
@@ -118,7 +121,7 @@ mod tests {
             expected,
             found,
             thunks: &[ADDRESS + 0x105],
-            code: &(ADDRESS - 0x1000..ADDRESS + 0x1000),
+            code: &[ADDRESS - 0x1000..ADDRESS + 0x1000],
         };
         patch.has_form(form)
     }

@@ -85,15 +85,16 @@ impl Code {
     }
 
     /// Code at `start`, whose patches of the boot are taken from the kernel where they have one of
-    /// their forms. `thunks` are those of returns, and of indirect calls and jumps.
+    /// their forms. `thunks` are those of returns, and of indirect calls and jumps; `code` is all code
+    /// that comes from files.
     pub(super) fn learn<M: PhysicalMemory + ?Sized>(
         kernel: &RunningKernel<'_, M>,
         start: u64,
         mut bytes: Vec<u8>,
         sites: &[Site],
         thunks: &[u64],
+        code: &[Range<u64>],
     ) -> Result<Self, RunningError> {
-        let code = start..start + bytes.len() as u64;
         // Others may be within what an alternative replaces.
         for of_any_form in [true, false] {
             for site in sites {
@@ -103,8 +104,13 @@ impl Code {
                 if (form == Boot::Any) != of_any_form {
                     continue;
                 }
-                let at = (site.start - start) as usize;
-                let end = (at + site.size as usize).min(bytes.len());
+                let Some(at) = site.start.checked_sub(start).map(|at| at as usize) else {
+                    continue;
+                };
+                let end = at.saturating_add(site.size as usize).min(bytes.len());
+                if at >= end {
+                    continue;
+                }
                 let mut found = vec![0; end - at];
                 kernel.read(site.start, &mut found)?;
                 let patch = Patch {
@@ -112,7 +118,7 @@ impl Code {
                     expected: &bytes[at..end],
                     found: &found,
                     thunks,
-                    code: &code,
+                    code,
                 };
                 if patch.has_form(form) {
                     bytes[at..end].copy_from_slice(&found);

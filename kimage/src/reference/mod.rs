@@ -13,14 +13,20 @@
 //! [`Reference`] is read once from the image. [`Reference::code`] takes the patches of the boot from a
 //! running kernel, each if it is of a form that such a patch can have: which of them it ought to be
 //! depends on the processor and on options. [`Code::differences`] finds everything that differs later, and
-//! [`Reference::constants`] makes the same for the read-only data, in which nothing is patched.
+//! [`Reference::constants`] makes the same for the read-only data, in which nothing is patched, and
+//! [`Reference::module`] for a loaded module, from its file.
 
 mod boot_patches;
 mod code;
+mod module;
+mod module_file;
+mod module_relocations;
 mod patch_sites;
 mod relocations;
 
 pub use code::{Change, Code, Differences, Transfer};
+pub use module::ModuleReference;
+pub use module_file::{Exports, ModuleFile};
 
 use crate::btf::{Btf, BtfError};
 use crate::bytes::length;
@@ -52,6 +58,12 @@ pub enum ReferenceError {
     /// The running kernel cannot be read.
     #[error(transparent)]
     Running(#[from] RunningError),
+    /// What was loaded is of another file.
+    #[error("the module in memory is not of this file")]
+    OtherFile,
+    /// The file of a module has relocations of an unknown kind.
+    #[error("relocations of the kind {0} are unknown")]
+    Relocation(u32),
     /// The running kernel is not of this image.
     #[error("the kernel in memory is not of this image")]
     OtherKernel,
@@ -64,6 +76,7 @@ pub struct Reference {
     segments: Vec<(u64, Vec<u8>)>,
     relocations: Relocations,
     sites: Sites,
+    symbols: Symbols,
     /// Link addresses of the code.
     code: Range<u64>,
     /// Link addresses of constants: what is never written after the image has been loaded.
@@ -103,6 +116,7 @@ impl Reference {
                 late..end,
             ],
             text: address("_text")?,
+            symbols,
         })
     }
 
@@ -116,12 +130,14 @@ impl Reference {
     ) -> Result<Code, ReferenceError> {
         let offset = self.offset(kernel)?;
         let expected = self.expected(&self.code, offset)?;
+        let start = self.code.start.wrapping_add(offset);
         Ok(Code::learn(
             kernel,
-            self.code.start.wrapping_add(offset),
+            start,
             expected,
             &self.sites.relocated(&self.code, offset),
             &self.sites.thunks(offset),
+            &[start..self.code.end.wrapping_add(offset)],
         )?)
     }
 

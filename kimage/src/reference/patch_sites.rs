@@ -87,7 +87,8 @@ impl Sites {
         let jumps = table("__start___jump_table", "__stop___jump_table")?;
         let calls = table("__start_static_call_sites", "__stop_static_call_sites")?;
         let traced = table("__start_mcount_loc", "__stop_mcount_loc")?;
-        let mut sites = boot_sites(vmlinux, btf);
+        let sections: Vec<_> = vmlinux.sections().collect();
+        let mut sites = boot_sites(&sections, btf);
         sites.extend(jump_labels(jumps));
         sites.extend(static_calls(calls));
         sites.extend(trampolines(symbols));
@@ -123,6 +124,35 @@ impl Sites {
         });
         relocated.collect()
     }
+}
+
+/// A section: its name, the address of its first byte, and its content.
+pub(super) type Part<'a> = (&'a str, u64, &'a [u8]);
+
+/// The places in a module's code, by address: from its sections, relocated, and the addresses of its
+/// trampolines of static calls.
+pub(super) fn module_sites(
+    sections: &[Part<'_>],
+    trampolines: impl Iterator<Item = u64>,
+    btf: &Btf,
+) -> Vec<Site> {
+    let mut sites = boot_sites(sections, btf);
+    for &(name, start, bytes) in sections {
+        match name {
+            "__jump_table" => sites.extend(jump_labels((start, bytes))),
+            ".static_call_sites" => sites.extend(static_calls((start, bytes))),
+            "__mcount_loc" => sites.extend(traced_functions(bytes)),
+            _ => {}
+        }
+    }
+    sites.extend(trampolines.map(|start| site(start, CALL_SIZE, Kind::StaticCall)));
+    sites.sort_by_key(|site| site.start);
+    sites
+}
+
+/// Whether a symbol is of the trampoline of a static call.
+pub(super) fn is_trampoline(name: &str) -> bool {
+    name.starts_with(TRAMPOLINE)
 }
 
 /// The table between two symbols, with its link address.
@@ -161,7 +191,7 @@ fn site(start: u64, size: u64, kind: Kind) -> Site {
 }
 
 /// What is patched at boot, and when the number of processors changes.
-fn boot_sites(vmlinux: &Vmlinux<'_>, btf: &Btf) -> Vec<Site> {
+fn boot_sites(sections: &[Part<'_>], btf: &Btf) -> Vec<Site> {
     let boot = |start, (size, form)| site(start, size, Kind::Boot(form));
     let mut sites = Vec::new();
     // Lists of offsets, each of an instruction, by the size of what is written at most, and its forms.
@@ -171,7 +201,7 @@ fn boot_sites(vmlinux: &Vmlinux<'_>, btf: &Btf) -> Vec<Site> {
         (".call_sites", (CALL_SIZE, Boot::Call)),
         (".ibt_endbr_seal", (ENDBR_SIZE, Boot::Endbr)),
     ];
-    let runtime = vmlinux.sections().filter_map(|(name, start, bytes)| {
+    let runtime = sections.iter().filter_map(|&(name, start, bytes)| {
         // Constants that are known at boot (arch/x86/include/asm/runtime-const.h).
         let size = match name {
             _ if name.starts_with("runtime_shift_") => (1, Boot::Any),
@@ -183,7 +213,7 @@ fn boot_sites(vmlinux: &Vmlinux<'_>, btf: &Btf) -> Vec<Site> {
     for (start, bytes, size) in runtime {
         sites.extend(entries(start, bytes).map(|at| boot(at, size)));
     }
-    for (name, start, bytes) in vmlinux.sections() {
+    for &(name, start, bytes) in sections {
         match name {
             ".altinstructions" => sites.extend(
                 alternatives(start, bytes, btf)
@@ -253,9 +283,7 @@ fn static_calls((start, bytes): (u64, &[u8])) -> impl Iterator<Item = Site> {
 
 /// The trampolines of static calls: jumps.
 fn trampolines(symbols: &Symbols) -> impl Iterator<Item = Site> {
-    let trampolines = symbols
-        .iter()
-        .filter(|symbol| symbol.name.starts_with(TRAMPOLINE));
+    let trampolines = symbols.iter().filter(|symbol| is_trampoline(symbol.name));
     trampolines.map(|symbol| Site {
         start: symbol.address,
         size: CALL_SIZE,

@@ -4,11 +4,10 @@
 //! named by the symbols that the kernel keeps of it (`struct mod_kallsyms`, kernel/module/kallsyms.c).
 //! All of that is the kernel's to write: lists and tables are read only as far as the limits here.
 
+use super::modules::MODULES_MAX;
 use super::{RunningError, RunningKernel};
 use crate::memory::PhysicalMemory;
 
-/// Limit on loaded modules: a distribution's kernel has some hundreds.
-const MODULES_MAX: usize = 1024;
 /// Limit on the symbols of a module: the largest have some ten thousands.
 const MODULE_SYMBOLS_MAX: u32 = 1 << 17;
 /// Longest name that is shown.

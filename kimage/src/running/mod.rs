@@ -17,12 +17,14 @@
 
 mod code;
 mod error;
+mod modules;
 mod object;
 mod page_table;
 mod processors;
 mod registers;
 
 pub use error::{RunningError, VirtualReadError};
+pub use modules::{LoadedModule, ModuleMemory};
 pub use object::{LIST_MAX, ListError, Object};
 pub use page_table::{Levels, PageTable};
 pub use processors::Processor;

@@ -89,6 +89,12 @@ impl<'k, 'a, M: PhysicalMemory + ?Sized> Object<'k, 'a, M> {
         self.address
     }
 
+    /// The kernel that it is of.
+    #[must_use]
+    pub fn kernel(&self) -> &'k RunningKernel<'a, M> {
+        self.kernel
+    }
+
     /// A member: `"list.next"`. Pointers on the way are not followed; see [`target`](Self::target).
     ///
     /// # Errors

@@ -95,6 +95,19 @@ impl Symbols {
         (self.name(entry) == name).then_some(entry.address)
     }
 
+    /// Address of the symbol called `name` that is visible to other files: there is one at most.
+    pub(crate) fn global(&self, name: &str) -> Option<u64> {
+        let entry = |index: u32| &self.entries[index as usize];
+        let first = self
+            .by_name
+            .partition_point(|&index| self.name(entry(index)) < name);
+        let named = self.by_name[first..].iter().map(|&index| entry(index));
+        named
+            .take_while(|one| self.name(one) == name)
+            .find(|one| one.kind.is_ascii_uppercase())
+            .map(|one| one.address)
+    }
+
     /// The last symbol at or before an address, of those whose kind `counts`; of several at the same
     /// address the first.
     pub(crate) fn before(&self, address: u64, counts: impl Fn(char) -> bool) -> Option<Symbol<'_>> {

@@ -26,12 +26,16 @@ pub(crate) struct Watch {
     /// The kernel's file, to compare its code with; by default the one that it was started from
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
+    /// Folder with files of its modules, to compare their code with; by default /lib/modules/RELEASE,
+    /// also of a node's root
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) modules: Option<PathBuf>,
     /// Look once, which shows nothing that takes time to see, such as a hang. Exit status 1 if there
     /// is a finding
     #[arg(long)]
     pub(crate) once: bool,
     /// Undo the last repair of the node, in its present run, instead of watching it
-    #[arg(long, conflicts_with_all = ["once", "on", "rules", "kernel", "json"])]
+    #[arg(long, conflicts_with_all = ["once", "on", "rules", "kernel", "modules", "json"])]
     pub(crate) undo: bool,
     /// Print a line of JSON for each event
     #[arg(long)]

@@ -1,11 +1,10 @@
 //! Waiting while a kernel runs.
 
-use std::path::Path;
 use std::thread::{park_timeout, sleep};
 use std::time::{Duration, Instant};
 
 use insula_node::Handle;
-use insula_watch::{NoKernel, Watched};
+use insula_watch::{NoKernel, OwnFiles, Watched};
 
 use crate::Failure;
 
@@ -96,14 +95,14 @@ fn rest(time: Duration) {
 
 /// Waits until a node that has stopped was started again, and its kernel is there; `None` if it has
 /// stopped for good.
-pub(super) fn next(handle: &mut Handle, file: Option<&Path>) -> Result<Option<Watched>, Failure> {
+pub(super) fn next(handle: &mut Handle, files: OwnFiles<'_>) -> Result<Option<Watched>, Failure> {
     while handle.refresh().is_ok() {
         if handle.is_stopped() && !handle.may_restart() {
             break;
         }
         if handle.is_running() {
             // Until it has logged something, there is none.
-            match Watched::node(handle, file) {
+            match Watched::node(handle, files) {
                 Ok(watched) => return Ok(Some(watched)),
                 Err(error) if error.cause::<NoKernel>().is_none() => return Err(error.into()),
                 Err(_) => {}

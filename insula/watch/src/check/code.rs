@@ -5,7 +5,7 @@ use super::trampolines::Trampolines;
 use super::{Check, Round};
 use crate::finding::{Finding, Kind};
 use crate::repair::Repair;
-use crate::target::Target;
+use crate::target::{Kernel, Target};
 use kimage::reference::{Change, Code, ReferenceError};
 use kimage::running::RunningError;
 
@@ -66,42 +66,62 @@ impl CodeCheck {
 impl Learned {
     fn look(&self, round: &Round<'_>) -> Result<Vec<Finding>, RunningError> {
         let kernel = round.target.kernel;
-        let place = |address| {
-            let code = kernel.describe_code(address);
-            code.unwrap_or_else(|| format!("{address:#x}"))
-        };
-        let datum = |address| {
-            let data = kernel.describe_data(address);
-            data.unwrap_or_else(|| format!("{address:#x}"))
+        let compared = Compared {
+            code: &self.code,
+            constants: &self.constants,
+            place: &|address| {
+                let is_code = self.code.range().contains(&address);
+                let name = match is_code {
+                    true => kernel.describe_code(address),
+                    false => kernel.describe_data(address),
+                };
+                name.unwrap_or_else(|| format!("{address:#x}"))
+            },
         };
         let mut found = Vec::new();
-        let differences = self.code.differences(kernel, &kprobes(kernel)?)?;
-        for change in &differences.changes {
-            found.push(finding(Kind::CodeChanged, place(change.address), change));
-        }
+        compare(kernel, &compared, &mut found)?;
+        Ok(found)
+    }
+}
+
+/// Code and constants as they must stay, of the kernel or of a module.
+pub(super) struct Compared<'a> {
+    pub(super) code: &'a Code,
+    pub(super) constants: &'a [Code],
+    /// Names an address in them.
+    pub(super) place: &'a dyn Fn(u64) -> String,
+}
+
+/// Adds what differs.
+pub(super) fn compare(
+    kernel: &Kernel<'_>,
+    compared: &Compared<'_>,
+    found: &mut Vec<Finding>,
+) -> Result<(), RunningError> {
+    let place = compared.place;
+    let differences = compared.code.differences(kernel, &kprobes(kernel)?)?;
+    for change in &differences.changes {
+        found.push(finding(Kind::CodeChanged, place(change.address), change));
+    }
+    if !differences.transfers.is_empty() {
         let trampolines = Trampolines::of(kernel)?;
         for call in differences.transfers {
             if !trampolines.permit(kernel, &call) {
-                let to = place(call.target);
+                let to = kernel.describe_code(call.target);
+                let to = to.unwrap_or_else(|| format!("{:#x}", call.target));
                 let detail = format!("it leads to {to}, where no such call does");
-                found.push(Finding::new(
-                    Kind::CallRedirected,
-                    place(call.address),
-                    detail,
-                ));
+                let subject = place(call.address);
+                found.push(Finding::new(Kind::CallRedirected, subject, detail));
             }
         }
-        for part in &self.constants {
-            for change in part.differences(kernel, &[])?.changes {
-                found.push(finding(
-                    Kind::ConstantsChanged,
-                    datum(change.address),
-                    &change,
-                ));
-            }
-        }
-        Ok(found)
     }
+    for part in compared.constants {
+        for change in part.differences(kernel, &[])?.changes {
+            let subject = place(change.address);
+            found.push(finding(Kind::ConstantsChanged, subject, &change));
+        }
+    }
+    Ok(())
 }
 
 fn finding(kind: Kind, subject: String, change: &Change) -> Finding {

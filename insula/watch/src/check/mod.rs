@@ -9,6 +9,7 @@ mod interrupt_table;
 mod kprobes;
 mod lockups;
 mod memory;
+mod module_code;
 mod own;
 mod rcu;
 mod trampolines;
@@ -45,6 +46,11 @@ pub(crate) trait Check {
         true
     }
 
+    /// What the user is to know of the last look besides findings, once.
+    fn take_note(&mut self) -> Option<String> {
+        None
+    }
+
     /// Everything that is wrong now.
     ///
     /// # Errors
@@ -63,6 +69,7 @@ pub(crate) fn all(
     Ok(vec![
         Box::new(end::End),
         Box::new(code::CodeCheck::default()),
+        Box::new(module_code::ModuleCode::default()),
         Box::new(interrupt_table::InterruptTable::default()),
         Box::new(lockups::Lockups::default()),
         Box::new(rcu::Rcu::default()),
