@@ -18,6 +18,8 @@ pub enum Kind {
     ConstantsChanged,
     /// The table of interrupt handlers was changed.
     InterruptTableChanged,
+    /// An operation of a file system or of the network leads to no code of the kernel or of a module.
+    OperationRedirected,
     /// A task is in one list of the kernel and missing in another.
     TaskHidden,
     /// A module is in one list of the kernel and missing in another.
@@ -48,13 +50,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Panic,
         Self::Oops,
         Self::CodeChanged,
         Self::CallRedirected,
         Self::ConstantsChanged,
         Self::InterruptTableChanged,
+        Self::OperationRedirected,
         Self::TaskHidden,
         Self::ModuleHidden,
         Self::CredentialsChanged,
@@ -80,6 +83,7 @@ impl Kind {
             Self::CallRedirected => "call-redirected",
             Self::ConstantsChanged => "constants-changed",
             Self::InterruptTableChanged => "interrupt-table-changed",
+            Self::OperationRedirected => "operation-redirected",
             Self::TaskHidden => "task-hidden",
             Self::ModuleHidden => "module-hidden",
             Self::CredentialsChanged => "credentials-changed",

@@ -79,7 +79,7 @@ pub struct Watched {
 pub struct OwnFiles<'a> {
     /// The kernel's.
     pub kernel: Option<&'a Path>,
-    /// A folder with those of its modules.
+    /// A folder with those of modules, besides the usual ones.
     pub modules: Option<&'a Path>,
 }
 
@@ -266,7 +266,6 @@ fn module_files(files: OwnFiles<'_>, release: &str, root: Option<&Path>) -> Modu
     let mut modules = ModuleFiles::default();
     if let Some(folder) = files.modules {
         modules.add(folder, Path::new("."));
-        return modules;
     }
     // A release is one name.
     if !release.is_empty() && !release.contains('/') {

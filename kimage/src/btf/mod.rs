@@ -274,7 +274,7 @@ impl Btf {
                     id = target;
                     continue;
                 }
-                Kind::Other => return None,
+                Kind::Function | Kind::Other => return None,
             };
             return Some(element.saturating_mul(count));
         }

@@ -40,7 +40,9 @@ pub(super) enum Kind {
         target: TypeId,
         is_typedef: bool,
     },
-    /// Types without a size: functions, declarations, sections.
+    /// What a pointer to a function points to.
+    Function,
+    /// Types without a size: declarations, sections.
     Other,
 }
 
@@ -182,6 +184,7 @@ impl Section {
                 target: size_or_type,
                 is_typedef: false,
             },
+            number::FUNC_PROTO => Kind::Function,
             _ => Kind::Other,
         })
     }

@@ -41,6 +41,25 @@ impl Btf {
         names.filter(|name| !name.is_empty()).collect()
     }
 
+    /// Name and offset in bytes of each member of a structure or union that is a pointer to a function,
+    /// without those of other structures inside it.
+    #[must_use]
+    pub fn functions_of(&self, of: Type) -> Vec<(String, u64)> {
+        let id = self.strip(of.0);
+        let members = id.into_iter().flat_map(|id| self.section.members(id));
+        let functions = members.filter(|member| {
+            let target = self.target_of(Type(member.type_id));
+            let target = target.and_then(|target| self.strip(target.0));
+            target.is_some_and(|id| self.section.kind(id) == Kind::Function)
+        });
+        functions
+            .map(|member| {
+                let name = String::from_utf8_lossy(member.name).into_owned();
+                (name, u64::from(member.bit_offset / 8))
+            })
+            .collect()
+    }
+
     /// Place and type of a member of a structure or union. For `member` see
     /// [`offset_of`](Self::offset_of).
     ///

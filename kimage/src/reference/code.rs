@@ -143,6 +143,12 @@ impl Code {
         self.start..self.start + self.bytes.len() as u64
     }
 
+    /// What must be there, but for places that are patched at any time.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// What differs in the kernel now; of changes at most some dozens. A place that is just being
     /// patched may be among them: look twice. Bytes at virtual addresses in `probed` are not compared.
     ///

@@ -140,6 +140,21 @@ impl<'a> ModuleFile<'a> {
         Ok(placed.collect())
     }
 
+    /// Where a section is in memory, if it is kept.
+    ///
+    /// # Errors
+    /// [`ReferenceError::OtherFile`] when what was loaded is not this file.
+    pub fn address_of(
+        &self,
+        section: &str,
+        loaded: &LoadedModule,
+    ) -> Result<Option<u64>, ReferenceError> {
+        let places = self.places(loaded)?;
+        let mut sections = self.sections.iter().zip(places);
+        let found = sections.find(|(one, _)| one.name == section);
+        Ok(found.and_then(|(_, place)| place))
+    }
+
     /// The address of each section; `None` if it is not kept.
     pub(super) fn places(&self, loaded: &LoadedModule) -> Result<Vec<Option<u64>>, ReferenceError> {
         let mut places = vec![None; self.sections.len()];

@@ -41,13 +41,15 @@ impl ModuleMemory {
     }
 }
 
-/// A module that has been initialized and does not end.
+/// A module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LoadedModule {
     /// Its name: what the kernel says, with other than printable characters replaced.
     pub name: String,
     /// Virtual address of its `struct module`.
     pub address: u64,
+    /// Whether it has been initialized, and does not end.
+    pub is_live: bool,
     /// Where it is.
     pub memory: ModuleMemory,
     /// Offset of its per-CPU variables in a per-CPU area; 0 if it has none.
@@ -55,7 +57,7 @@ pub struct LoadedModule {
 }
 
 impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
-    /// The modules in the kernel's list that have been initialized, as many as can be looked at.
+    /// The modules in the kernel's list, as many as can be looked at, the latest first.
     ///
     /// # Errors
     /// [`RunningError`] when the list cannot be read, perhaps since it just changes.
@@ -66,21 +68,34 @@ impl<M: PhysicalMemory + ?Sized> RunningKernel<'_, M> {
         let listed = self
             .global("modules", "list_head")?
             .list("module", "list")?;
-        let mut modules = Vec::new();
-        for module in listed.iter().take(MODULES_MAX) {
-            if module.number("state")? == u64::from(live) {
-                modules.push(LoadedModule::of(module)?);
-            }
-        }
-        Ok(modules)
+        let modules = listed.iter().take(MODULES_MAX);
+        modules
+            .map(|module| LoadedModule::of(module, u64::from(live)))
+            .collect()
     }
 }
 
 impl LoadedModule {
-    fn of<M: PhysicalMemory + ?Sized>(module: &Object<'_, '_, M>) -> Result<Self, RunningError> {
+    /// What the kernel says of a module, by its `struct module`.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it cannot be read.
+    pub fn at<M: PhysicalMemory + ?Sized>(
+        module: &Object<'_, '_, M>,
+    ) -> Result<Self, RunningError> {
+        let btf = module.kernel().btf()?;
+        let live = btf.enumerator("module_state", "MODULE_STATE_LIVE")?;
+        Self::of(module, u64::from(live))
+    }
+
+    fn of<M: PhysicalMemory + ?Sized>(
+        module: &Object<'_, '_, M>,
+        live: u64,
+    ) -> Result<Self, RunningError> {
         Ok(Self {
             name: module.member("name")?.text()?,
             address: module.address(),
+            is_live: module.number("state")? == live,
             memory: memory(module)?,
             // A kernel for one processor has none.
             percpu: module.number("percpu").unwrap_or_default(),

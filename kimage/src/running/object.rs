@@ -146,6 +146,16 @@ impl<'k, 'a, M: PhysicalMemory + ?Sized> Object<'k, 'a, M> {
         Ok(self.at(self.address.wrapping_add(index.wrapping_mul(size)), element))
     }
 
+    /// The number of elements of an array; 0 of a flexible one.
+    ///
+    /// # Errors
+    /// [`RunningError`] when it is no array.
+    pub fn count(&self) -> Result<u32, RunningError> {
+        let elements = self.kernel.btf()?.elements_of(self.of);
+        let (_, count) = elements.ok_or(RunningError::NotOfKind("array"))?;
+        Ok(count)
+    }
+
     /// The value of an integer, enumeration, pointer or bit field, or of a structure of at most 64
     /// bits: zero-extended.
     ///

@@ -26,8 +26,8 @@ pub(crate) struct Watch {
     /// The kernel's file, to compare its code with; by default the one that it was started from
     #[arg(long, value_name = "FILE")]
     pub(crate) kernel: Option<PathBuf>,
-    /// Folder with files of its modules, to compare their code with; by default /lib/modules/RELEASE,
-    /// also of a node's root
+    /// Folder with files of modules, to compare their code with, besides /lib/modules/RELEASE of the
+    /// base and of a node's root
     #[arg(long, value_name = "FOLDER")]
     pub(crate) modules: Option<PathBuf>,
     /// Look once, which shows nothing that takes time to see, such as a hang. Exit status 1 if there

@@ -47,7 +47,7 @@ impl Check for HiddenModules {
 }
 
 /// Modules by the addresses of their structures.
-type Modules<'k, 'a> = BTreeMap<u64, Place<'k, 'a>>;
+pub(super) type Modules<'k, 'a> = BTreeMap<u64, Place<'k, 'a>>;
 
 fn in_list<'k, 'a>(kernel: &'k Kernel<'a>) -> Result<Modules<'k, 'a>, RunningError> {
     let list = kernel.global("modules", "list_head")?;
@@ -73,7 +73,7 @@ fn in_folder<'k, 'a>(kernel: &'k Kernel<'a>) -> Result<Modules<'k, 'a>, RunningE
 }
 
 /// Those in `mod_tree`, by the first of its two copies.
-fn in_tree<'k, 'a>(kernel: &'k Kernel<'a>) -> Result<Modules<'k, 'a>, RunningError> {
+pub(super) fn in_tree<'k, 'a>(kernel: &'k Kernel<'a>) -> Result<Modules<'k, 'a>, RunningError> {
     let root = kernel.global("mod_tree", "mod_tree_root")?;
     let roots = root.member("root.tree")?;
     let mut open = vec![roots.element(0)?.member("rb_node")?];

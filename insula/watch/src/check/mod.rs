@@ -10,6 +10,7 @@ mod kprobes;
 mod lockups;
 mod memory;
 mod module_code;
+mod operations;
 mod own;
 mod rcu;
 mod trampolines;
@@ -71,6 +72,7 @@ pub(crate) fn all(
         Box::new(code::CodeCheck::default()),
         Box::new(module_code::ModuleCode::default()),
         Box::new(interrupt_table::InterruptTable::default()),
+        Box::new(operations::Operations),
         Box::new(lockups::Lockups::default()),
         Box::new(rcu::Rcu::default()),
         Box::new(hidden_tasks::HiddenTasks),

@@ -68,6 +68,7 @@ impl ModuleCode {
         files: &ModuleFiles,
     ) -> Result<(), RunningError> {
         let mut loaded = target.kernel.modules()?;
+        loaded.retain(|module| module.is_live);
         self.known.retain(|(module, _)| loaded.contains(module));
         let code: Vec<_> = loaded.iter().map(|module| module.memory.text()).collect();
         loaded.retain(|module| self.known.iter().all(|(known, _)| known != module));

@@ -31,9 +31,14 @@ impl Trampolines {
         Ok(Self(ranges))
     }
 
+    /// Whether such code is there.
+    pub(super) fn contain(&self, address: u64) -> bool {
+        self.0.iter().any(|range| range.contains(&address))
+    }
+
     /// Whether a call leads to where such a call can.
     pub(super) fn permit(&self, kernel: &Kernel<'_>, call: &Transfer) -> bool {
-        if self.0.iter().any(|range| range.contains(&call.target)) {
+        if self.contain(call.target) {
             return true;
         }
         let Some(name) = kernel.describe_code(call.target) else {

@@ -76,18 +76,39 @@ const fn fault(name: &'static str, kind: &'static str, part: &'static str) -> Fa
 }
 
 /// Faults that are made together, in this order. The driver's threads are found by the check.
-const TOGETHER: [Fault; 10] = [
+const TOGETHER: [Fault; 21] = [
     fault("code", "code-changed", "kernel_halt"),
     fault("call", "call-redirected", "kernel_halt"),
     fault("constants", "constants-changed", "sys_call_table"),
     fault("gate", "interrupt-table-changed", "vector 22"),
+    fault(
+        "module-code",
+        "code-changed",
+        "insula_fault:fault_target+0x9",
+    ),
+    fault(
+        "module-constants",
+        "constants-changed",
+        "insula_fault:fault_constant+0x0",
+    ),
     fault("unlisted", "task-hidden", "but not in the task list"),
     fault("unnumbered", "task-hidden", "but not in the table of ids"),
     fault("module", "module-hidden", "not in the list of modules"),
+    fault("super", REDIRECTED, "super_operations.freeze_super"),
+    fault("inode", REDIRECTED, "inode_operations.fiemap"),
+    fault("file", REDIRECTED, "file_operations.remap_file_range"),
+    fault("proto", REDIRECTED, "proto.unhash"),
+    fault("socket", REDIRECTED, "proto_ops.shutdown"),
+    fault("handler", REDIRECTED, "net_protocol.handler"),
+    fault("packet", REDIRECTED, "packet_type.func"),
+    fault("hook", REDIRECTED, "nf_hook_entry.hook"),
+    fault("credentials", "credentials-changed", "(sleep)"),
     fault("hung", "task-hung", "(insula_fault)"),
     fault("slab", "slab-growth", ""),
     fault("memory", "memory-exhausted", ""),
 ];
+const REDIRECTED: &str = "operation-redirected";
+const NO_PROCESS: &str = "0";
 const CHECKED: Expected = Expected {
     kind: "check",
     part: "waits: pid ",
@@ -153,13 +174,14 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
     in_node("sleep 0")?;
     nothing_is_found(&[NAME])?;
     let began = Instant::now();
-    let mut watcher = WatcherProcess::start(&[NAME, "--rules", RULES])?;
+    let modules = format!("{MODULES_PATH}/{}", context.release(version)?);
+    let options = ["--rules", RULES, "--modules", &modules];
+    let mut watcher = WatcherProcess::start(&[&[NAME], &options[..]].concat())?;
     context.figure("watching-begins", began.elapsed().as_secs_f64(), "s")?;
     are_found(context, &mut watcher)?;
     for fault in HANGS {
         hang_is_found(context, &mut watcher, fault).map_err(|finding| finding.when(fault.0))?;
     }
-    credentials_are_found(&mut watcher)?;
     own_patches_are_none(&mut watcher)?;
     drop(watcher);
     are_repaired(match isolation {
@@ -199,10 +221,11 @@ pub(super) fn in_node(words: &str) -> Result<String, Finding> {
     Ok(output)
 }
 
-/// Makes faults, by the names of them.
-fn make(faults: &[Fault]) -> Result<(), Finding> {
+/// Makes faults, by the names of them; some in a process.
+fn make(faults: &[Fault], process: &str) -> Result<(), Finding> {
     let names: Vec<_> = faults.iter().map(|(name, _)| *name).collect();
-    in_node(&format!("insmod /{DRIVER} fault={}", names.join(","))).map(drop)
+    let names = names.join(",");
+    in_node(&format!("insmod /{DRIVER} process={process} fault={names}")).map(drop)
 }
 
 fn expected(faults: &[Fault]) -> Vec<Expected> {
@@ -213,7 +236,9 @@ fn expected(faults: &[Fault]) -> Vec<Expected> {
 fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Finding> {
     let before = watcher.all().len();
     let began = Instant::now();
-    make(&TOGETHER)?;
+    let process = in_node("sleep 10000 > /dev/null 2>&1 & echo $!")?;
+    let process = process.trim();
+    make(&TOGETHER, process)?;
     let mut expected = expected(&TOGETHER);
     expected.push(CHECKED);
     for event in watcher.wait_for_each("found", &expected)? {
@@ -221,7 +246,7 @@ fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Find
         println!("{kind} {subject}: {detail}");
     }
     context.figure("together-found", began.elapsed().as_secs_f64(), "s")?;
-    in_node("rmmod insula_fault")?;
+    in_node(&format!("rmmod insula_fault; kill {process}"))?;
     watcher.wait_for_each("ended", &expected)?;
     let events = watcher.all();
     let is_other = |event: &&Value| !expected.iter().any(|one| one.is_told_by(event));
@@ -237,7 +262,7 @@ fn hang_is_found(
 ) -> Result<(), Finding> {
     let (name, hang) = fault;
     let before = watcher.all().len();
-    make(&[fault])?;
+    make(&[fault], NO_PROCESS)?;
     in_node("echo 1 > /sys/module/insula_fault/parameters/begin")?;
     let began = Instant::now();
     watcher.wait_for_each("found", &[hang])?;
@@ -249,23 +274,6 @@ fn hang_is_found(
     let is_other = |event: &&Value| !hang.is_told_by(event) && !may_be(event);
     let others: Vec<_> = events[before..].iter().filter(is_other).collect();
     Finding::unless(others.is_empty(), || format!("also found: {others:?}"))
-}
-
-/// A process gets the kernel's own credentials.
-fn credentials_are_found(watcher: &mut WatcherProcess) -> Result<(), Finding> {
-    let process = in_node("sleep 10000 > /dev/null 2>&1 & echo $!")?;
-    let process = process.trim();
-    in_node(&format!(
-        "insmod /{DRIVER} fault=credentials process={process}"
-    ))?;
-    let event = watcher.wait_for("found", "credentials-changed")?;
-    assert_equal(
-        "subject",
-        &text(&event["subject"]),
-        &format!("pid {process} (sleep)"),
-    )?;
-    in_node(&format!("rmmod insula_fault; kill {process}"))?;
-    watcher.wait_for("ended", "credentials-changed").map(drop)
 }
 
 /// What the kernel itself patches is no finding: a kprobe, calls of ftrace at all functions, modules
@@ -297,7 +305,7 @@ fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let mut watcher = WatcherProcess::start(&words)?;
     for faults in [faults, &[UNDONE]] {
-        make(faults)?;
+        make(faults, NO_PROCESS)?;
         let expected = expected(faults);
         for repaired in watcher.wait_for_each("repaired", &expected)? {
             println!("{} repaired: {}", repaired["kind"], repaired["repair"]);

@@ -1,0 +1,169 @@
+//! Operations of file systems: of their kinds, of those that are mounted, of inodes and open files.
+
+use super::tables::Tables;
+use crate::target::Place;
+use crate::task::listed;
+use kimage::running::RunningError;
+use std::collections::HashSet;
+
+/// Limits on what is looked at: kinds of file systems; inodes of each file system from either end of
+/// its list; descriptors of a process; open files.
+const KINDS_MAX: usize = 1024;
+const INODES_MAX: usize = 512;
+const DESCRIPTORS_MAX: u64 = 1024;
+const FILES_MAX: usize = 1 << 14;
+
+/// Tables of a file system, by the members of `struct super_block` that point to them.
+const TABLES: [(&str, &str); 4] = [
+    ("s_op", "super_operations"),
+    ("s_d_op", "dentry_operations"),
+    ("s_export_op", "export_operations"),
+    ("dq_op", "dquot_operations"),
+];
+
+pub(super) fn look(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
+    kinds(tables)?;
+    let mounted = tables.kernel.global("super_blocks", "list_head")?;
+    for block in mounted.list("super_block", "s_list")? {
+        file_system(tables, &block)?;
+    }
+    open_files(tables)
+}
+
+/// The list of kinds of file systems: each points to the next one.
+fn kinds(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
+    let kernel = tables.kernel;
+    let mut next = kernel.word(kernel.symbol("file_systems")?)?;
+    for _ in 0..KINDS_MAX {
+        if next == 0 {
+            break;
+        }
+        let user = || "the list of file systems".to_owned();
+        tables.look("file_system_type", next, &user)?;
+        next = kernel.object(next, "file_system_type")?.number("next")?;
+    }
+    Ok(())
+}
+
+fn file_system(tables: &mut Tables<'_, '_>, block: &Place<'_, '_>) -> Result<(), RunningError> {
+    let name = block.member("s_id")?.text()?;
+    let user = || format!("the file system {name}");
+    for (member, structure) in TABLES {
+        // Without quotas there is none for them.
+        if let Ok(address) = block.number(member) {
+            tables.look(structure, address, &user)?;
+        }
+    }
+    if let Some(root) = block.follow("s_root")? {
+        tables.look("dentry_operations", root.number("d_op")?, &user)?;
+        if let Some(inode) = root.follow("d_inode")? {
+            look_at_inode(tables, &inode, &name)?;
+        }
+    }
+    for direction in ["next", "prev"] {
+        inodes(tables, block, &name, direction)?;
+    }
+    Ok(())
+}
+
+/// Follows the list of a file system's inodes, which changes meanwhile: so it ends where it is wrong.
+fn inodes(
+    tables: &mut Tables<'_, '_>,
+    block: &Place<'_, '_>,
+    name: &str,
+    direction: &str,
+) -> Result<(), RunningError> {
+    let kernel = tables.kernel;
+    let head = block.member("s_inodes")?.address();
+    let mut link = kernel.object(head, "list_head")?;
+    for _ in 0..INODES_MAX {
+        let Ok(Some(next)) = link.follow(direction) else {
+            break;
+        };
+        if next.address() == head {
+            break;
+        }
+        let inode = next.container("inode", "i_sb_list")?;
+        if inode.number("i_sb").ok() != Some(block.address()) {
+            break;
+        }
+        look_at_inode(tables, &inode, name)?;
+        link = next;
+    }
+    Ok(())
+}
+
+fn look_at_inode(
+    tables: &mut Tables<'_, '_>,
+    inode: &Place<'_, '_>,
+    name: &str,
+) -> Result<(), RunningError> {
+    let user = || match inode.number("i_ino") {
+        Ok(number) => format!("inode {number} of {name}"),
+        Err(_) => format!("an inode of {name}"),
+    };
+    tables.look("inode_operations", inode.number("i_op")?, &user)?;
+    tables.look("file_operations", inode.number("i_fop")?, &user)
+}
+
+/// The open files of all processes.
+fn open_files(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
+    let kernel = tables.kernel;
+    let mut seen = HashSet::new();
+    let mut left = FILES_MAX;
+    for task in listed(kernel)? {
+        let Some(files) = task.follow("files")? else {
+            continue;
+        };
+        if !seen.insert(files.address()) {
+            continue;
+        }
+        let user = || match task.number("pid") {
+            Ok(id) => format!("an open file of pid {id}"),
+            Err(_) => "an open file".to_owned(),
+        };
+        for file in descriptors(&files)? {
+            if left == 0 {
+                return Ok(());
+            }
+            left -= 1;
+            look_at_file(tables, file, &user)?;
+        }
+    }
+    Ok(())
+}
+
+/// Addresses of the files of a table of descriptors.
+fn descriptors(files: &Place<'_, '_>) -> Result<Vec<u64>, RunningError> {
+    let Some(table) = files.follow("fdt")? else {
+        return Ok(Vec::new());
+    };
+    let count = table.number("max_fds")?.min(DESCRIPTORS_MAX);
+    let mut bytes = vec![0; (count * 8) as usize];
+    files.kernel().read(table.number("fd")?, &mut bytes)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let files = words.iter().copied().map(u64::from_le_bytes);
+    Ok(files.filter(|file| *file != 0).collect())
+}
+
+fn look_at_file(
+    tables: &mut Tables<'_, '_>,
+    address: u64,
+    user: &dyn Fn() -> String,
+) -> Result<(), RunningError> {
+    let kernel = tables.kernel;
+    let file = kernel.object(address, "file")?;
+    let operations = file.number("f_op")?;
+    tables.look("file_operations", operations, user)?;
+    let is_socket = kernel.symbols().address("socket_file_ops") == Some(operations);
+    if !is_socket {
+        return Ok(());
+    }
+    let socket = kernel.object(file.number("private_data")?, "socket")?;
+    tables.look("proto_ops", socket.number("ops")?, user)?;
+    if let Some(inner) = socket.follow("sk")? {
+        tables.look("sock", inner.address(), user)?;
+        tables.look("proto", inner.number("__sk_common.skc_prot")?, user)?;
+    }
+    Ok(())
+}
