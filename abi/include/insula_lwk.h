@@ -110,7 +110,8 @@
  *
  * May-map bits are never cleared. Each process makes one such request at a time.
  *
- * Base mappings. Memory that a file or device of the base backs is the base's own: the proxy maps
+ * Base mappings. Memory that a file or device of the base backs is the base's own, as is all that a
+ * process had before it became a program here: the proxy maps
  * the file at the address at which the program has it, shared or private as the program does, in
  * place of that part of the mirror. So Linux itself keeps it coherent, truncates it, writes it
  * back, finds it in calls, and copies private pages when they are written. The program's page
@@ -159,6 +160,13 @@
  * creates a process with one thread, writes page_table, and gets the program's path, arguments
  * and environment by INSULA_LWK_ARGUMENTS. It opens and reads the program by delegated calls,
  * as for a later execve().
+ *
+ * Running programs. A process of the base can go on as a program: it becomes its own proxy, and so
+ * keeps its id, files and everything else that the base knows of it. `running` is not 0 then, and
+ * INSULA_LWK_ARGUMENTS copies not a path but the state of the process (insula_running.h), best to
+ * that address, where the process has nothing else mapped. All of its memory is base mappings at
+ * first, anonymous memory as well. Its threads are attached to their slots. The proxy's own memory
+ * lies somewhere in the program's range, which the LWK leaves alone.
  *
  * Threads. INSULA_LWK_THREAD returns a thread id of the base, which is the thread's id for the
  * program, and a slot. The LWK checks by process_of[] that the slot is in a page of this
@@ -384,7 +392,7 @@ struct insula_lwk_process {
 	__u64 blocked;		/* and those blocked */
 	__u64 signals_queued;	/* signals put into the queue so far */
 	__u64 stopped;		/* 1: the proxy is stopped, or about to be */
-	__u64 base_reserved;
+	__u64 running;		/* address for the state of a running process; 0: none */
 	/* Written by the LWK. */
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its level 4 table; 0: maps nothing yet */

@@ -24,16 +24,22 @@
  * INSULA_MIRROR_CREATE: create an mm mirror for the calling process, which becomes the
  * program's proxy. Returns a descriptor that only this process can map. EPIPE: the node is not
  * running. EAGAIN: its kernel does not accept programs (yet). ENOSPC: no page is left in its
- * delegation area.
+ * delegation area. With INSULA_MIRROR_CREATE_FOR_OTHER the proxy will be the process that calls
+ * INSULA_MIRROR_ADOPT on the descriptor: until then it is unusable.
  */
+#define INSULA_MIRROR_CREATE_FOR_OTHER	1
+
 struct insula_mirror_create {
 	__u64 start;		/* in: the program's part of the address space */
 	__u64 end;		/* in: both multiples of 4096, below INSULA_MIRROR_SLOTS */
 	__u32 slot;		/* out: the first thread's */
-	__u32 flags;		/* 0 */
+	__u32 flags;		/* INSULA_MIRROR_CREATE_FOR_OTHER */
 };
 
-/* INSULA_MIRROR_START: start the program, once. The caller is attached to its slot. */
+/*
+ * INSULA_MIRROR_START: start the program, or let a running one go on, once. The caller is attached
+ * to its slot.
+ */
 struct insula_mirror_start {
 	__u64 arguments_size;	/* of what INSULA_LWK_ARGUMENTS copies */
 	__u64 descriptor;	/* number of this descriptor */
@@ -41,6 +47,7 @@ struct insula_mirror_start {
 	/* Bit number - 1 for each signal ignored, or blocked, at start: */
 	__u64 ignored;
 	__u64 blocked;
+	__u64 running;		/* as in struct insula_lwk_process */
 };
 
 /*
@@ -107,7 +114,11 @@ struct insula_mirror_fault_in {
 #define INSULA_MIRROR_SIGNAL	_IOW(INSULA_IOC, 0x78, struct insula_mirror_signal)
 #define INSULA_MIRROR_INVALIDATE	_IOW(INSULA_IOC, 0x79, struct insula_mirror_invalidate)
 #define INSULA_MIRROR_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_mirror_fork)
-#define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)	/* EBUSY: another process has */
+/*
+ * Become the proxy of a mirror that was created for another process, attaching the calling thread to
+ * the first slot. EBUSY: another process has.
+ */
+#define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)
 #define INSULA_MIRROR_MAP	_IOW(INSULA_IOC, 0x7c, struct insula_mirror_map)
 #define INSULA_MIRROR_FAULT_IN	_IOW(INSULA_IOC, 0x7d, struct insula_mirror_fault_in)
 /* As execve(2) does, but for the mirror itself: */

@@ -1,7 +1,8 @@
 //! Rust mirror of `include/insula.h`, `include/insula_node.h` and `include/insula_mirror.h`, the
 //! interface between the `insula` command and `insula.ko`, and of the protocols between kernels:
 //! channels in `include/insula_channel.h` (module [`channel`]), delegation in
-//! `include/insula_lwk.h` ([`lwk`]), the monitor of a confined node in `include/insula_monitor.h`
+//! `include/insula_lwk.h` ([`lwk`]), running processes that go on there in
+//! `include/insula_running.h` ([`running`]), the monitor of a confined node in `include/insula_monitor.h`
 //! ([`monitor`]), hotplug of a Linux node in `include/insula_hotplug.h`
 //! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), shared cores in
 //! `include/insula_shared_core.h` ([`shared_core`]), and virtio messages in
@@ -28,6 +29,7 @@ mod memory;
 pub mod monitor;
 mod name;
 mod node;
+pub mod running;
 pub mod shared_core;
 pub mod virtio;
 

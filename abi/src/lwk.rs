@@ -275,8 +275,9 @@ pub struct Process {
     pub signals_queued: u64,
     /// 1 while the proxy is stopped, or about to be; else 0.
     pub stopped: u64,
-    /// Zero.
-    pub base_reserved: u64,
+    /// Where [`request::ARGUMENTS`] may copy the state of a running process, see
+    /// [`running`](crate::running); 0: a program is to be loaded.
+    pub running: u64,
     /// See [`process_state`].
     pub lwk_state: u64,
     /// Physical address of its level 4 page table; 0 while nothing is mapped.
@@ -423,9 +424,13 @@ pub struct MirrorCreate {
     pub end: u64,
     /// Out: the first thread's slot.
     pub slot: u32,
-    /// Zero.
+    /// [`MIRROR_FOR_OTHER`].
     pub flags: u32,
 }
+
+/// `INSULA_MIRROR_CREATE_FOR_OTHER`, a flag of [`MirrorCreate`]: the proxy will be the process that
+/// calls `INSULA_MIRROR_ADOPT`.
+pub const MIRROR_FOR_OTHER: u32 = 1;
 
 /// `struct insula_mirror_start`: start the program.
 #[repr(C)]
@@ -443,6 +448,8 @@ pub struct MirrorStart {
     pub ignored: u64,
     /// The same for blocked signals.
     pub blocked: u64,
+    /// See [`Process::running`].
+    pub running: u64,
 }
 
 /// `struct insula_mirror_signal`: start of the `siginfo_t` of a signal to the program.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Base mappings: a program's page table follows that of its proxy, where the proxy maps files
- * and devices of the base (insula_lwk.h).
+ * and devices of the base, or what it had as a process of the base (insula_lwk.h).
  *
  * An interval notifier covers the program's part of the proxy. A page is faulted in as an
  * access of the proxy, found with its neighbours by hmm_range_fault(), and its entry stored
@@ -180,7 +180,7 @@ static struct vm_area_struct *base_mapping_at(struct mm_struct *mm, u64 address)
 {
 	struct vm_area_struct *vma = find_vma(mm, address);
 
-	if (!vma || vma->vm_start > address || !vma->vm_file || insula_mirror_is_vma(vma))
+	if (!vma || vma->vm_start > address || insula_mirror_is_vma(vma))
 		return NULL;
 	return vma;
 }

@@ -188,6 +188,7 @@ static int mirror_ioctl_start(struct insula_mirror *mirror, void __user *argumen
 	insula_slots_write(mirror->slots, &process->slots, request.slots);
 	insula_slots_write(mirror->slots, &process->ignored, request.ignored);
 	insula_slots_write(mirror->slots, &process->blocked, request.blocked);
+	insula_slots_write(mirror->slots, &process->running, request.running);
 	insula_slots_start_process(mirror->slots, mirror->process);
 	return insula_slots_disconnected(mirror->slots) ? -EPIPE : 0;
 }
@@ -242,7 +243,7 @@ static int mirror_adopt(struct insula_mirror *mirror)
 	return 0;
 }
 
-/* The same for a forked child, attaching the calling thread to its first slot. */
+/* The same of one that was created for another process, attaching the thread to its first slot. */
 static int mirror_ioctl_adopt(struct insula_mirror *mirror)
 {
 	int err = mirror_adopt(mirror);
@@ -423,11 +424,12 @@ int insula_mirror_create(struct insula_slots *slots, void __user *argument)
 {
 	struct insula_mirror_create request;
 	struct insula_mirror *mirror;
-	int err;
+	int err = 0;
 
 	if (copy_from_user(&request, argument, sizeof(request)))
 		return -EFAULT;
-	if (request.flags || !PAGE_ALIGNED(request.start | request.end) ||
+	if (request.flags & ~INSULA_MIRROR_CREATE_FOR_OTHER ||
+	    !PAGE_ALIGNED(request.start | request.end) ||
 	    request.start >= request.end || request.end > INSULA_MIRROR_SLOTS)
 		return -EINVAL;
 	if (!insula_slots_ready(slots))
@@ -435,7 +437,8 @@ int insula_mirror_create(struct insula_slots *slots, void __user *argument)
 	mirror = mirror_create(slots, request.start, request.end, 0);
 	if (IS_ERR(mirror))
 		return PTR_ERR(mirror);
-	err = mirror_adopt(mirror);
+	if (!(request.flags & INSULA_MIRROR_CREATE_FOR_OTHER))
+		err = mirror_adopt(mirror);
 	request.slot = mirror->first->index;
 	if (!err && copy_to_user(argument, &request, sizeof(request)))
 		err = -EFAULT;

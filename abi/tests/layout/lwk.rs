@@ -91,7 +91,7 @@ pub(crate) fn structures() -> Facts {
             blocked,
             signals_queued,
             stopped,
-            base_reserved,
+            running,
             lwk_state,
             page_table,
             signals_dequeued,
@@ -167,7 +167,7 @@ pub(crate) fn structures() -> Facts {
         facts,
         MirrorStart,
         "insula_mirror_start",
-        [arguments_size, descriptor, slots, ignored, blocked]
+        [arguments_size, descriptor, slots, ignored, blocked, running]
     );
     structure!(facts, MirrorMap, "insula_mirror_map", [start, end, flags]);
     structure!(
@@ -249,6 +249,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_MIRROR_FORK = ioctl::MIRROR_FORK,
         INSULA_MIRROR_ADOPT = ioctl::MIRROR_ADOPT,
         INSULA_MIRROR_MAP_KEEP = lwk::MIRROR_MAP_KEEP,
+        INSULA_MIRROR_CREATE_FOR_OTHER = lwk::MIRROR_FOR_OTHER,
         INSULA_MIRROR_MAP = ioctl::MIRROR_MAP,
         INSULA_MIRROR_FAULT_IN = ioctl::MIRROR_FAULT_IN,
         INSULA_MIRROR_CLOSE_ON_EXEC = ioctl::MIRROR_CLOSE_ON_EXEC,

@@ -13,15 +13,17 @@ mod grant;
 mod hotplug;
 mod lwk;
 mod monitor;
+mod running;
 mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 11] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
     "insula_channel.h",
     "insula_lwk.h",
+    "insula_running.h",
     "insula_monitor.h",
     "insula_grant.h",
     "insula_hotplug.h",
@@ -59,7 +61,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 8]) -> Facts {
+fn all(of_each: [Facts; 9]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -68,6 +70,7 @@ fn structures() -> Facts {
         control::structures(),
         channel::structures(),
         lwk::structures(),
+        running::structures(),
         monitor::structures(),
         grant::structures(),
         hotplug::structures(),
@@ -81,6 +84,7 @@ fn constants() -> Facts {
         control::constants(),
         channel::constants(),
         lwk::constants(),
+        running::constants(),
         monitor::constants(),
         grant::constants(),
         shared_core::constants(),
@@ -97,6 +101,7 @@ fn enumerators() -> Facts {
         monitor::enumerators(),
         grant::enumerators(),
         hotplug::enumerators(),
+        Facts::new(),
         Facts::new(),
         Facts::new(),
     ])
