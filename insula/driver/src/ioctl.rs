@@ -473,10 +473,15 @@ pub(super) fn node_delegation(
 }
 
 /// Creates a mirror: its descriptor and first slot.
-pub(super) fn mirror_create(fd: BorrowedFd<'_>, range: Range<u64>) -> CallResult<(OwnedFd, u32)> {
+pub(super) fn mirror_create(
+    fd: BorrowedFd<'_>,
+    range: Range<u64>,
+    flags: u32,
+) -> CallResult<(OwnedFd, u32)> {
     let mut mirror = abi::lwk::MirrorCreate {
         start: range.start,
         end: range.end,
+        flags,
         ..Default::default()
     };
     let call = Call(ioctl::MIRROR_CREATE, "INSULA_MIRROR_CREATE");

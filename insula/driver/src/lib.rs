@@ -32,7 +32,7 @@ pub use grant_table::GrantTable;
 pub use imported_grant::ImportedGrant;
 pub use mapping::{Extent, Mapping, OutOfRange};
 pub use memory::Memory;
-pub use mirror::{Mirror, ProxyRegion, ProxyStart};
+pub use mirror::{Mirror, OtherProxy, ProxyRegion, ProxyStart, RegionLayout};
 pub use node::Node;
 pub use open::DEVICE;
 pub use tap::Tap;

@@ -67,7 +67,20 @@ impl Node {
     /// The module's error; `EOPNOTSUPP` when it has no delegation area, `EAGAIN` when its kernel
     /// does not accept programs yet, `EPIPE` when it does not run, `ENOSPC` when its area is full.
     pub fn create_mirror(&self, program: Range<u64>) -> Result<Mirror, CallError> {
-        ioctl::mirror_create(self.fd.as_fd(), program).map(|(fd, slot)| Mirror::new(fd, slot))
+        let created = ioctl::mirror_create(self.fd.as_fd(), program, 0);
+        created.map(|(fd, slot)| Mirror::new(fd, slot))
+    }
+
+    /// Creates a mirror for another process, which becomes its proxy by `INSULA_MIRROR_ADOPT`: its
+    /// descriptor, and the slot of the process's first thread.
+    ///
+    /// # Errors
+    /// As of [`create_mirror`](Self::create_mirror).
+    pub fn create_mirror_for_other(
+        &self,
+        program: Range<u64>,
+    ) -> Result<(OwnedFd, u32), CallError> {
+        ioctl::mirror_create(self.fd.as_fd(), program, abi::lwk::MIRROR_FOR_OTHER)
     }
 
     /// Starts it; from now on it belongs to the module (`INSULA_NODE_START`).

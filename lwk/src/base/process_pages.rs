@@ -88,6 +88,13 @@ impl ProcessPages {
         self.load(offset_of!(Process, arguments_size))
     }
 
+    /// Returns the address at which the state of a running process can be copied; 0 if a program is to
+    /// be loaded.
+    #[must_use]
+    pub fn running(&self) -> u64 {
+        self.load(offset_of!(Process, running))
+    }
+
     /// Returns the descriptor number of the proxy's mm mirror, which is not a file of the program.
     #[must_use]
     pub fn mirror_fd(&self) -> u64 {

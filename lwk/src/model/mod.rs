@@ -10,6 +10,7 @@ pub mod initial_stack;
 pub mod limits;
 pub mod number;
 pub mod rseq;
+pub mod running;
 pub mod scheduling;
 pub mod shebang;
 pub mod signals;

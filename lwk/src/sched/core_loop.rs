@@ -23,7 +23,9 @@ use crate::task::flow::{Flow, Handler};
 use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
 use crate::task::thread::Thread;
-use crate::task::{dump, futex, loader, placement, proxy_signals, rseq, service, stop};
+use crate::task::{
+    dump, futex, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
+};
 
 /// Main loop of a core.
 pub(crate) fn run() -> ! {
@@ -237,6 +239,9 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         return loader::load_program(thread);
     }
     let is_exiting = thread.process.is_exiting();
+    if thread.set_child_tid != 0 && !is_exiting {
+        return wake_up_new::store_child_tid(thread);
+    }
     if let Some((missing, retry)) = thread.missing_page.take()
         && !is_exiting
     {

@@ -112,7 +112,8 @@ impl Call {
         self
     }
 
-    /// Any signal ends it: close(2) has closed the file.
+    /// Any signal ends it: close(2) has closed the file, and what restart_syscall(2) goes on with is
+    /// forgotten.
     pub(super) const fn never_restarted(mut self) -> Self {
         self.restart = Restart::Never;
         self

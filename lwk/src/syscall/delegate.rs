@@ -57,7 +57,8 @@ pub(super) fn delegate_replacing(
 /// Counts a call that will be delegated, and returns the arguments for the base.
 fn begin(thread: &Thread, arguments: [u64; 6]) -> [u64; 6] {
     counters::count(Counter::DelegatedCalls);
-    mask_proxy_pointers(arguments, thread.process.pages().bounds())
+    let process = &thread.process;
+    mask_proxy_pointers(arguments, process.pages().bounds(), process.region())
 }
 
 /// Time in which no signal cancels a call that is made again, as it had not begun. Else signals

@@ -88,7 +88,9 @@ async fn fork_child(
     if flags & CLONE_PARENT_SETTID != 0 {
         // As on Linux, a bad address is not reported.
         let id = (id as u32).to_le_bytes();
-        let _ = thread.process.space().write(clone_args.parent_tid, &id);
+        let at = clone_args.parent_tid;
+        let store = move |thread: &Thread| thread.process.space().write(at, &id);
+        let _ = thread.with_base_pages(store).await;
     }
     Ok((id, child))
 }

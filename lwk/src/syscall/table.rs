@@ -248,7 +248,7 @@ table! {
     216 remap_file_pages => [refused ENOSYS "deprecated: Linux itself only emulates it"],
     217 getdents64 => [delegated],
     218 set_tid_address => [immediate threads::set_tid_address],
-    219 restart_syscall => [refused EINTR "interrupted calls are not restarted by it"],
+    219 restart_syscall => never_restarted [delegated],
     220 semtimedop => once timeout(3) [delegated],
     221 fadvise64 => [delegated],
     222 timer_create => [local timers::create],

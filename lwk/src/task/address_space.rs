@@ -22,6 +22,7 @@ mod lock;
 mod page;
 pub mod quarantine;
 pub mod remap;
+mod running;
 pub(crate) mod stack;
 pub mod stop;
 
@@ -51,6 +52,8 @@ pub struct AddressSpace {
     vmas: VmaMap,
     /// Range of addresses that it may use.
     bounds: (u64, u64),
+    /// Part of them that is the proxy's own; empty if that lies outside.
+    region: (u64, u64),
     /// Freed frames that the base still pins.
     quarantine: Quarantine,
     /// Pages that the base is about to look up.
@@ -105,6 +108,7 @@ impl AddressSpace {
             table: Some(table),
             vmas: VmaMap::default(),
             bounds,
+            region: (0, 0),
             quarantine: Quarantine::default(),
             awaited: Awaited::default(),
             base_access: BaseAccess::default(),
@@ -139,7 +143,8 @@ impl AddressSpace {
     }
 
     fn holds(&self, start: u64, end: u64) -> bool {
-        self.bounds.0 <= start && start < end && end <= self.bounds.1
+        let is_of_proxy = start < self.region.1 && self.region.0 < end;
+        self.bounds.0 <= start && start < end && end <= self.bounds.1 && !is_of_proxy
     }
 
     /// Returns the address at which a mapping of a size, a multiple of the page size, can be placed.
@@ -173,7 +178,7 @@ impl AddressSpace {
 
     /// Finds the highest free range of a size between two addresses.
     pub(crate) fn find_gap(&mut self, size: u64, bottom: u64, top: u64) -> Option<u64> {
-        self.vmas.find_gap(size, PAGE, bottom, top)
+        self.find_aligned_gap(size, PAGE, (bottom, top))
     }
 
     /// Maps zeroed private memory, of a multiple of the page size. Returns its address.
@@ -251,10 +256,10 @@ impl AddressSpace {
             return Ok(hint);
         }
         let alignment = if size >= LARGE_SIZE { LARGE_SIZE } else { PAGE };
-        let (bottom, top) = self.bounds;
-        let mut find_gap = |alignment, end| self.vmas.find_gap(size, alignment, bottom, end);
-        find_gap(alignment, self.mappings_end)
-            .or_else(|| find_gap(PAGE, self.mappings_end))
+        let ((bottom, top), most) = (self.bounds, self.mappings_end);
+        let mut find_gap = |alignment, end| self.find_aligned_gap(size, alignment, (bottom, end));
+        find_gap(alignment, most)
+            .or_else(|| find_gap(PAGE, most))
             .or_else(|| find_gap(PAGE, top))
             .ok_or(Errno::ENOMEM)
     }
@@ -288,13 +293,15 @@ impl AddressSpace {
     /// # Errors
     /// [`Errno::ENOMEM`].
     pub fn clear(&mut self) -> Result<(), Stop> {
-        let (start, end) = self.bounds;
         self.heap = (0, 0);
         self.stack = (0, 0);
         self.segments.clear();
         self.lock_of_new = None;
-        self.mappings_end = end;
-        self.unmap(start, end)
+        self.mappings_end = self.bounds.1;
+        for (start, end) in self.parts() {
+            self.unmap(start, end)?;
+        }
+        Ok(())
     }
 
     /// Changes the protection of a range.

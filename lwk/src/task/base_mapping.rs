@@ -174,8 +174,11 @@ impl Thread {
     /// # Errors
     /// [`Errno::ENOMEM`].
     pub(crate) async fn map_whole_mirror(&mut self) -> Result<(), Errno> {
-        let (start, end) = self.process.pages().bounds();
-        self.map_mirror(start, end, 0).await
+        let parts = self.process.space().parts();
+        for (start, end) in parts {
+            self.map_mirror(start, end, 0).await?;
+        }
+        Ok(())
     }
 
     /// Ends all base mappings at once.

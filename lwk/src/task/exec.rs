@@ -116,13 +116,14 @@ async fn replace_mm(thread: &mut Thread, buffer: u64) -> Result<(), Errno> {
 /// Gives a process an address space of its own, whose page table the base uses from then on.
 async fn leave_shared_mm(thread: &mut Thread, mm: &Mm) -> Result<AddressSpace, Errno> {
     let pages = *thread.process.pages();
-    let (bounds, limit, root) = {
+    let (bounds, region, limit, root) = {
         let space = mm.space();
-        (space.bounds(), space.limit(), space.root())
+        (space.bounds(), space.region(), space.limit(), space.root())
     };
     let own = kernel_table::with_kernel_table(|kernel| AddressSpace::new(kernel, bounds));
     let mut own = own?;
     own.set_limit(limit);
+    own.set_region(region);
     pages.set_page_table(0);
     if is_any_pinned(thread, bounds).await {
         pages.set_page_table(root.0);

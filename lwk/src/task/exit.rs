@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use insula_abi::lwk::request;
 
 use crate::hw::cores;
+use crate::model::errno::Errno;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
@@ -60,14 +61,19 @@ impl Thread {
     }
 
     /// Releases its robust futexes, then exits: while others go on, the base has to be called for
-    /// those in its memory.
+    /// those in its memory, and for the word to clear.
     fn release_and(mut self: Box<Self>, exit: impl FnOnce(&mut Self) + Send + 'static) -> Flow {
-        if robust_list::release(&mut self).is_none() {
+        let is_done = robust_list::release(&mut self).is_none();
+        if is_done && self.try_to_clear_tid_word() != Err(Errno::EBASEPAGE) {
+            self.clear_child_tid = 0;
             exit(&mut self);
             return Flow::Exit(self);
         }
         Flow::handler(self, |mut thread| async move {
             if thread.release_robust_futexes().await {
+                // As on Linux, a bad address is not reported.
+                let _ = thread.with_base_pages(Self::try_to_clear_tid_word).await;
+                thread.clear_child_tid = 0;
                 exit(&mut thread);
             }
             Flow::Exit(thread)
@@ -101,10 +107,19 @@ impl Thread {
 
     /// Clears its `clear_child_tid` word and wakes a waiter.
     pub(super) fn clear_tid_word(&mut self) {
-        let word = core::mem::take(&mut self.clear_child_tid);
-        if word != 0 && self.process.space().write(word, &[0; 4]).is_ok() {
+        // As on Linux, a bad address is not reported.
+        let _ = self.try_to_clear_tid_word();
+        self.clear_child_tid = 0;
+    }
+
+    /// The same, which may be repeated.
+    fn try_to_clear_tid_word(&self) -> Result<(), Errno> {
+        let word = self.clear_child_tid;
+        if word != 0 {
+            self.process.space().write(word, &[0; 4])?;
             futex::wake(self.process.futex_at(word), 1, u32::MAX);
         }
+        Ok(())
     }
 }
 

@@ -235,6 +235,7 @@ impl Process {
         *child.signals.lock() = signals;
         *child.limits.lock() = self.limits().clone();
         child.set_personality(self.personality());
+        child.set_region(self.region());
         child.add_signals_of_fds(self.signals_of_fds());
         *child.program_info.lock() = self.program_info.lock().clone();
         child

@@ -110,7 +110,7 @@ pub(super) async fn trim_stack(thread: &mut Thread) -> Result<(), Errno> {
 }
 
 /// Returns the end of mappings for a stack that ends at `top`.
-fn mappings_end((bottom, top): (u64, u64), stack_limit: u64) -> u64 {
+pub(super) fn mappings_end((bottom, top): (u64, u64), stack_limit: u64) -> u64 {
     let (part, whole) = STACK_GAP_MAX_FRACTION;
     let most = ((top - bottom) / whole * part).max(STACK_GAP_MIN);
     let room = stack_limit.clamp(STACK_GAP_MIN, most) & !(PAGE - 1);

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::{process_state, request};
 use insula_bare::cpu;
@@ -29,7 +30,7 @@ use crate::task::mm::Mm;
 use crate::task::process::{Process, ProgramInfo};
 use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program};
 use crate::task::thread::Thread;
-use crate::task::{remote, vdso};
+use crate::task::{remote, running, vdso};
 use crate::{info, warning};
 
 /// Maximum size of arguments and environment.
@@ -55,15 +56,20 @@ pub(super) fn new_process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thre
     let identity = (pages.pid(), slot);
     let mut thread = Thread::new(Arc::clone(&process), identity, blocked, scheduling).ok()?;
     thread.needs_load = true;
+    let is_running = pages.running() != 0;
+    process.is_taking_over.store(is_running, Ordering::Release);
     pages.set_page_table(process.space().root().0);
     pages.set_state(process_state::ALIVE);
     Some((process, thread))
 }
 
-/// Loads the program of a new process. On failure the process exits as a shell would: with 127 if
-/// there is no such file, 126 if it is not executable.
+/// Loads the program of a new process, or takes over a running one. On failure the process exits as a
+/// shell would: with 127 if there is no such file, 126 if it is not executable.
 pub(crate) fn load_program(mut thread: Box<Thread>) -> Flow {
     thread.needs_load = false;
+    if thread.process.pages().running() != 0 {
+        return running::take_over(thread);
+    }
     Flow::handler(thread, |mut thread| async move {
         if let Err(error) = load(&mut thread).await {
             log_error(&thread, error);

@@ -30,6 +30,7 @@ pub mod remote;
 pub(crate) mod robust_list;
 pub(crate) mod rseq;
 pub(crate) mod run_queue;
+pub(crate) mod running;
 pub(crate) mod send_signal;
 pub mod service;
 pub mod shared_object;

@@ -58,6 +58,10 @@ pub struct Process {
     pub(super) nascent_child: spin::Mutex<Option<Box<NascentChild>>>,
     /// The parent is blocked in vfork(2) until this child executes a program or exits.
     pub(super) blocks_parent: AtomicBool,
+    /// Part of its addresses that is the proxy's own: see [`Process::region`].
+    region: [AtomicU64; 2],
+    /// The state of the process that it was on the base is not known yet: signals have to wait.
+    pub(super) is_taking_over: AtomicBool,
 }
 
 /// Name and auxiliary vector of a program.
@@ -91,6 +95,8 @@ impl Process {
             forks_in_progress: AtomicU32::new(0),
             nascent_child: spin::Mutex::new(None),
             blocks_parent: AtomicBool::new(false),
+            region: [const { AtomicU64::new(0) }; 2],
+            is_taking_over: AtomicBool::new(false),
         })
     }
 
@@ -151,6 +157,21 @@ impl Process {
     pub fn add_signals_of_fds(&self, set: Set) {
         self.signals_of_fds
             .fetch_or(set & !NOT_OF_FDS, Ordering::Relaxed);
+    }
+
+    /// Returns the part of its addresses that is the proxy's own, in a process that has been one of the
+    /// base; else an empty one.
+    #[must_use]
+    pub fn region(&self) -> (u64, u64) {
+        let [start, end] = &self.region;
+        (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
+    }
+
+    /// Sets that part.
+    pub(super) fn set_region(&self, (start, end): (u64, u64)) {
+        for (word, value) in self.region.iter().zip([start, end]) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     /// Returns the persona: `ADDR_NO_RANDOMIZE` or 0.

@@ -189,8 +189,8 @@ impl Thread {
     /// # Errors
     /// The call's errors; [`Errno::EINTR`] if the proxy has exited: the process is about to exit.
     pub async fn remote_syscall(&mut self, number: u64, arguments: [u64; 6]) -> Result<u64, Errno> {
-        let bounds = self.process.pages().bounds();
-        let arguments = proxy_pointers::mask_proxy_pointers(arguments, bounds);
+        let (bounds, region) = (self.process.pages().bounds(), self.process.region());
+        let arguments = proxy_pointers::mask_proxy_pointers(arguments, bounds, region);
         self.remote_syscall_as_kernel(number, arguments).await
     }
 

@@ -250,7 +250,7 @@ impl Thread {
     }
 
     /// Calls `operation`, again after each page of a base mapping that it lacks has been faulted in.
-    async fn with_base_pages<T>(
+    pub(crate) async fn with_base_pages<T>(
         &mut self,
         operation: impl Fn(&Self) -> Result<T, Errno>,
     ) -> Result<T, Errno> {

@@ -33,7 +33,7 @@ impl Process {
     /// Takes the signals that the base has queued, in their order. A signal caused by a delegated
     /// call is queued before the call's reply.
     pub(crate) fn take_base_signals(&self) {
-        if !self.pages.has_signals() {
+        if !self.pages.has_signals() || self.is_taking_over.load(Ordering::Acquire) {
             return;
         }
         let (notified, continues) = self.queue_base_signals();

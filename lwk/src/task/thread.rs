@@ -39,6 +39,8 @@ pub struct Thread {
     pub context: UserContext,
     /// The program is not loaded yet.
     pub needs_load: bool,
+    /// Address at which its id is to be stored before it runs; 0 for none.
+    pub set_child_tid: u64,
     /// Page of a base mapping that is to be faulted in before it goes on, and what is done then.
     pub missing_page: Option<(MissingPage, Retry)>,
     /// Extended state, while the thread does not run.
@@ -133,6 +135,7 @@ impl Thread {
         Ok(Box::new(Self {
             context: UserContext::default(),
             needs_load: false,
+            set_child_tid: 0,
             missing_page: None,
             extended,
             process,

@@ -1,11 +1,13 @@
 //! Starting a forked child whose proxy is ready.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use insula_abi::lwk::request;
 
 use crate::base::process_pages::ProcessPages;
 use crate::base::slot::Slot;
+use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::run_queue;
 use crate::task::thread::Thread;
@@ -32,13 +34,21 @@ impl Process {
         thread.alt_stack = nascent_child.alt_stack;
         thread.rseq = nascent_child.rseq;
         thread.clear_child_tid = nascent_child.clear_child_tid;
-        if nascent_child.set_child_tid != 0 {
-            let id = (thread.id as u32).to_le_bytes();
-            // As on Linux, a bad address is not reported.
-            let _ = self.space().write(nascent_child.set_child_tid, &id);
-        }
+        thread.set_child_tid = nascent_child.set_child_tid;
         run_queue::enqueue(thread);
     }
+}
+
+/// Stores the id of a new thread where its parent has asked for it.
+pub(crate) fn store_child_tid(thread: Box<Thread>) -> Flow {
+    Flow::handler(thread, |mut thread| async move {
+        let at = core::mem::take(&mut thread.set_child_tid);
+        let id = (thread.id as u32).to_le_bytes();
+        let store = |thread: &Thread| thread.process.space().write(at, &id);
+        // As on Linux, a bad address is not reported.
+        let _ = thread.with_base_pages(store).await;
+        Flow::Continue(thread)
+    })
 }
 
 /// Makes the proxy of a process that will not run exit.

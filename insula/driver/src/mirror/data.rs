@@ -1,7 +1,7 @@
 //! The data of a proxy, after its blob: parameters, the structure of a call, the system calls before
 //! the program starts, messages, and the program's arguments.
 
-use std::os::fd::AsRawFd;
+use std::ops::Range;
 
 use insula_abi::ioctl;
 use insula_abi::lwk::{
@@ -11,9 +11,8 @@ use insula_proxy::{Parameters, Step, Text};
 use nix::libc::{self, c_long};
 use zerocopy::IntoBytes;
 
-use super::region::{ADDRESS_END, SLOTS_SIZE};
+use super::region::{ADDRESS_END, RegionLayout, SLOTS_SIZE};
 use super::signals::Inherited;
-use super::{ProxyRegion, ProxyStart};
 
 const NODE_GONE: &str = "insula: the program's node has stopped, and the program with it\n";
 const NO_MIRROR: &str =
@@ -49,38 +48,58 @@ pub(super) struct Data<'a> {
     arguments: &'a [u8],
 }
 
+/// What the data of a proxy is made from.
+pub(super) struct Source<'a> {
+    /// Where its parts are.
+    pub(super) region: &'a RegionLayout,
+    /// The program's part of the address space.
+    pub(super) program: Range<u64>,
+    /// Number of the mirror's descriptor.
+    pub(super) fd: u64,
+    /// Polls of a slot's sequence number before sleeping.
+    pub(super) polls: u64,
+    /// The block that the program's kernel gets when it asks for arguments.
+    pub(super) arguments: &'a [u8],
+    /// Signals that the program starts with.
+    pub(super) signals: Inherited,
+}
+
 impl<'a> Data<'a> {
-    pub(super) fn new(
-        region: &ProxyRegion,
-        (fd, slot): (i32, u32),
-        start: &ProxyStart<'a>,
-        signals: Inherited,
-    ) -> Self {
-        let addresses = Addresses::new(region, start.arguments.len());
-        let fd = fd as u64;
-        let executable = start.executable.as_ref();
-        let executable = executable.map_or(u64::MAX, |fd| fd.as_raw_fd() as u64);
+    /// The data of this process, which runs its slot, and becomes known as an executable.
+    pub(super) fn new(source: &Source<'a>, slot: u32, executable: u64) -> Self {
+        let addresses = Addresses::new(source.region, source.arguments.len());
+        let mut data = Self::without_steps(source);
+        data.parameters.steps = addresses.steps;
+        data.steps = steps(source, slot, executable, &addresses);
+        data
+    }
+
+    /// The data of a process whose address space is prepared already.
+    pub(super) fn without_steps(source: &Source<'a>) -> Self {
+        let Source { region, fd, .. } = *source;
+        let addresses = Addresses::new(region, source.arguments.len());
         Self {
-            parameters: parameters(region, fd, start.polls, &addresses),
+            parameters: parameters(region, fd, source.polls, &addresses),
             start: MirrorStart {
                 arguments_size: addresses.arguments.size,
                 descriptor: fd,
                 slots: region.slots(),
-                ignored: signals.ignored,
-                blocked: signals.blocked,
+                ignored: source.signals.ignored,
+                blocked: source.signals.blocked,
+                running: 0,
             },
             holes: MirrorMap {
-                start: region.program().start,
-                end: region.program().end,
+                start: source.program.start,
+                end: source.program.end,
                 flags: MIRROR_MAP_KEEP,
             },
-            steps: steps(region, (fd, slot), executable, &addresses),
+            steps: [Step::default(); STEPS],
             child_steps: child_steps(region, fd, &addresses),
-            arguments: start.arguments,
+            arguments: source.arguments,
         }
     }
 
-    pub(super) fn bytes(&self, region: &ProxyRegion) -> Vec<u8> {
+    pub(super) fn bytes(&self, region: &RegionLayout) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(region.data_size());
         bytes.extend_from_slice(self.parameters.as_bytes());
         bytes.extend_from_slice(self.start.as_bytes());
@@ -111,7 +130,7 @@ struct Addresses {
 }
 
 impl Addresses {
-    fn new(region: &ProxyRegion, arguments_size: usize) -> Self {
+    fn new(region: &RegionLayout, arguments_size: usize) -> Self {
         let mirror_start = region.data() + size_of::<Parameters>() as u64;
         let holes = mirror_start + size_of::<MirrorStart>() as u64;
         let steps = holes + size_of::<MirrorMap>() as u64;
@@ -139,14 +158,14 @@ impl Addresses {
     }
 }
 
-fn parameters(region: &ProxyRegion, fd: u64, polls: u64, addresses: &Addresses) -> Parameters {
+fn parameters(region: &RegionLayout, fd: u64, polls: u64, addresses: &Addresses) -> Parameters {
     Parameters {
         mirror: fd,
         slots: region.slots(),
         slots_end: region.slots() + MIRROR_SLOTS_SIZE,
         stacks: region.stacks(),
         spins: polls,
-        steps: addresses.steps,
+        steps: addresses.child_steps,
         steps_end: addresses.child_steps,
         child_steps: addresses.child_steps,
         child_steps_end: addresses.child_steps_end,
@@ -159,11 +178,12 @@ fn parameters(region: &ProxyRegion, fd: u64, polls: u64, addresses: &Addresses) 
 
 /// The steps that replace the process's memory with the program's, and start the program.
 fn steps(
-    region: &ProxyRegion,
-    (fd, slot): (u64, u32),
+    source: &Source<'_>,
+    slot: u32,
     executable: u64,
     addresses: &Addresses,
 ) -> [Step; STEPS] {
+    let Source { region, fd, .. } = *source;
     let (no_mirror, not_started) = (addresses.no_mirror, addresses.not_started);
     let above = [region.end(), ADDRESS_END - region.end()];
     let set_executable = [
@@ -176,7 +196,7 @@ fn steps(
     [
         step(libc::SYS_munmap, &[0, region.address()], no_mirror),
         step(libc::SYS_munmap, &above, no_mirror),
-        map_program(region, fd, no_mirror),
+        map_program(&source.program, fd, no_mirror),
         // Failure of either is ignored: the process is then shown under another name.
         step(libc::SYS_prctl, &set_executable, Text::default()),
         step(libc::SYS_close, &[executable], Text::default()),
@@ -186,7 +206,7 @@ fn steps(
 }
 
 /// The steps that start a fork of the program, in the forked proxy.
-fn child_steps(region: &ProxyRegion, fd: u64, addresses: &Addresses) -> [Step; CHILD_STEPS] {
+fn child_steps(region: &RegionLayout, fd: u64, addresses: &Addresses) -> [Step; CHILD_STEPS] {
     let no_fork = addresses.no_fork;
     let adopt = [fd, ioctl::MIRROR_ADOPT.into()];
     // It has inherited its parent's base mappings.
@@ -201,8 +221,7 @@ fn child_steps(region: &ProxyRegion, fd: u64, addresses: &Addresses) -> [Step; C
 }
 
 /// The step that maps the program's part of the address space.
-fn map_program(region: &ProxyRegion, fd: u64, error_message: Text) -> Step {
-    let program = region.program();
+fn map_program(program: &Range<u64>, fd: u64, error_message: Text) -> Step {
     let size = program.end - program.start;
     map_at(program.start, size, fd, program.start, error_message)
 }

@@ -8,6 +8,7 @@
 
 mod c_library;
 mod data;
+mod other;
 mod region;
 mod signals;
 
@@ -27,11 +28,12 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
 use nix::sys::resource::{Resource, getrlimit};
 
-use data::Data;
+use data::{Data, Source};
 use region::SLOTS_SIZE;
 use signals::Inherited;
 
-pub use region::ProxyRegion;
+pub use other::OtherProxy;
+pub use region::{ProxyRegion, RegionLayout};
 
 /// What fails without address space for the proxy.
 const MEMORY: &str = "memory for the proxy";
@@ -81,7 +83,17 @@ impl Mirror {
         map_slots(&region, fd.as_fd())?;
         make_writable(&region, self.slot)?;
         let signals = Inherited::from_this_process()?;
-        let data = Data::new(&region, (fd.as_raw_fd(), self.slot), &start, signals);
+        let source = Source {
+            region: &region,
+            program: region.program(),
+            fd: fd.as_raw_fd() as u64,
+            polls: start.polls,
+            arguments: start.arguments,
+            signals,
+        };
+        let executable = start.executable.as_ref();
+        let executable = executable.map_or(u64::MAX, |fd| fd.as_raw_fd() as u64);
+        let data = Data::new(&source, self.slot, executable);
         // SAFETY: both go to parts of the region, which is this process's alone and large enough:
         // its size was computed for these arguments. No reference to it is kept.
         unsafe {
@@ -145,7 +157,7 @@ fn protect(region: &ProxyRegion) -> Result<(), Error> {
 /// Makes the blob, the data, and the stack for a slot writable.
 fn make_writable(region: &ProxyRegion, slot: u32) -> Result<(), Error> {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    let stack = region.stacks() + u64::from(slot) * STACK_SIZE as u64;
+    let stack = region.stack(slot);
     let code_and_data = (region.address(), BLOB_SIZE + region.data_size());
     for (start, size) in [code_and_data, (stack, STACK_SIZE)] {
         let start =

@@ -7,16 +7,16 @@ use insula_proxy::blob;
 use nix::errno::Errno;
 use nix::libc;
 
-use super::{ProxyRegion, failed};
+use super::{RegionLayout, failed};
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Action {
-    handler: u64,
-    flags: u64,
-    restorer: u64,
-    mask: u64,
+pub(super) struct Action {
+    pub(super) handler: u64,
+    pub(super) flags: u64,
+    pub(super) restorer: u64,
+    pub(super) mask: u64,
 }
 
 /// Signals that cannot be caught.
@@ -78,37 +78,43 @@ fn change_mask(how: i32, set: u64, before: &mut u64) -> Result<(), Error> {
 /// Directs all signals to the blob, also those that are ignored or blocked: the program may change
 /// that later, and its kernel decides about each. The proxy installs a handler for an ignored one
 /// when the program does.
-pub(super) fn catch(region: &ProxyRegion, inherited: Inherited) -> Result<(), Error> {
-    const SA_RESTORER: u64 = 0x0400_0000;
-    let blob = blob();
-    for signal in (1..=64).filter(|signal| !UNCATCHABLE.contains(signal)) {
+pub(super) fn catch(region: &RegionLayout, inherited: Inherited) -> Result<(), Error> {
+    for signal in 1..=64 {
         let failed = |errno| failed(format!("catching signal {signal}"))(errno);
-        let is_ignored = inherited.ignored & bit(signal) != 0;
-        if is_ignored && BACKGROUND_STOPS.contains(&signal) {
-            continue;
+        if let Some(action) = action(region, signal, inherited.ignored) {
+            sigaction(signal, &raw const action, std::ptr::null_mut()).map_err(failed)?;
         }
-        // A restarted call that uses a terminal from the background would be stopped again, for
-        // ever.
-        let is_not_restarted = signal == MIRROR_CANCEL_SIGNAL.cast_signed()
-            || signal == libc::SIGTSTP
-            || BACKGROUND_STOPS.contains(&signal);
-        let restart = if is_not_restarted {
-            0
-        } else {
-            libc::SA_RESTART
-        };
-        // With SIGCHLD ignored, wait(2) does not report children.
-        let no_child_wait = signal == libc::SIGCHLD && is_ignored;
-        let children = if no_child_wait { libc::SA_NOCLDWAIT } else { 0 };
-        let action = Action {
-            handler: region.address() + blob.handler as u64,
-            flags: (libc::SA_SIGINFO | restart | children) as u64 | SA_RESTORER,
-            restorer: region.address() + blob.restorer as u64,
-            mask: u64::MAX,
-        };
-        sigaction(signal, &raw const action, std::ptr::null_mut()).map_err(failed)?;
     }
     change_mask(libc::SIG_SETMASK, 0, &mut 0)
+}
+
+/// The action of a proxy for a signal; `None`: what it is, as it cannot be caught, or is to be ignored.
+/// `ignored` are the signals that the program ignores.
+pub(super) fn action(region: &RegionLayout, signal: i32, ignored: u64) -> Option<Action> {
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let is_ignored = ignored & bit(signal) != 0;
+    if UNCATCHABLE.contains(&signal) || is_ignored && BACKGROUND_STOPS.contains(&signal) {
+        return None;
+    }
+    // A restarted call that uses a terminal from the background would be stopped again, for ever.
+    let is_not_restarted = signal == MIRROR_CANCEL_SIGNAL.cast_signed()
+        || signal == libc::SIGTSTP
+        || BACKGROUND_STOPS.contains(&signal);
+    let restart = if is_not_restarted {
+        0
+    } else {
+        libc::SA_RESTART
+    };
+    // With SIGCHLD ignored, wait(2) does not report children.
+    let no_child_wait = signal == libc::SIGCHLD && is_ignored;
+    let children = if no_child_wait { libc::SA_NOCLDWAIT } else { 0 };
+    let blob = blob();
+    Some(Action {
+        handler: region.address() + blob.handler as u64,
+        flags: (libc::SA_SIGINFO | restart | children) as u64 | SA_RESTORER,
+        restorer: region.address() + blob.restorer as u64,
+        mask: u64::MAX,
+    })
 }
 
 fn is_ignored(signal: i32) -> Result<bool, Errno> {

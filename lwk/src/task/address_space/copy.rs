@@ -75,6 +75,7 @@ impl AddressSpace {
         if *pinned == Pinned::NotInvalidated {
             return Err(Errno::EINTR);
         }
+        copy.region = self.region;
         copy.heap = self.heap;
         copy.limit = self.limit;
         copy.stack = self.stack;

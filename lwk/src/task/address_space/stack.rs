@@ -1,7 +1,7 @@
 //! The main stack, which grows on access.
 
 use crate::model::errno::Errno;
-use crate::model::vma::{PAGE, Vma};
+use crate::model::vma::{PAGE, Vma, VmaFlags};
 use crate::task::address_space::{AddressSpace, STACK_GUARD};
 
 impl AddressSpace {
@@ -44,10 +44,16 @@ impl AddressSpace {
         if self.vmas.bytes().saturating_add(start - page) > self.limit {
             return Err(Errno::EFAULT);
         }
-        // It is merged with that VMA.
+        // It is merged with that VMA, unless that is the base's.
+        let of_base = VmaFlags::BASE | VmaFlags::MAY_BE_DIRTY;
+        let flags = match vma.flags.contains(VmaFlags::BASE) {
+            true => vma.flags.difference(of_base),
+            false => vma.flags,
+        };
         self.vmas.insert(Vma {
             start: page,
             end: start,
+            flags,
             ..vma
         });
         self.stack.0 = page;
