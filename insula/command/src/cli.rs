@@ -62,6 +62,19 @@ pub(super) enum Command {
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
     Exec(Exec),
+    /// Move a running process of this system onto a node of the lightweight kernel: its threads go on
+    /// there, its files and sockets stay
+    Move {
+        /// Id of the process
+        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+        /// The node
+        #[arg(value_name = "NODE")]
+        name: Name,
+        /// Only tell whether it can be moved, and why not
+        #[arg(long)]
+        check: bool,
+    },
     /// Open a shell in a Linux node on this terminal
     Console {
         /// The node

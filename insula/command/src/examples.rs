@@ -173,6 +173,13 @@ examples! {
             "insula cp web:/srv/site/. copy:/srv/site",
         ],
     }
+    "insula-move": {
+        "Move a server that runs already" => [
+            "insula run --image lwk --name quiet --cpus 2 --memory 512M",
+            "insula move --check 1234 quiet",
+            "insula move 1234 quiet",
+        ],
+    }
     "insula-console": {
         "A shell in a Linux node" => ["insula console web"],
     }

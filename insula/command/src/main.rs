@@ -10,6 +10,7 @@ mod image;
 mod logs;
 mod machine;
 mod manual;
+mod migrate;
 mod node;
 mod output;
 mod postmortem;
@@ -79,6 +80,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Run(options) => node::run(context, *options)?,
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
+        Command::Move { pid, name, check } => migrate::migrate(context, pid, &name, check)?,
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use insula_base::error::{Error, Kind};
 use insula_driver::name::Name;
-use insula_driver::{Driver, Mirror, Node, ProxyRegion, ProxyStart};
+use insula_driver::{CallError, Driver, Mirror, Node, ProxyRegion, ProxyStart};
 use insula_node as node;
 use nix::errno::Errno;
 
@@ -111,19 +111,25 @@ fn create_mirror(node: &Node, region: &ProxyRegion, name: &Name) -> Result<Mirro
             Ok(mirror) => return Ok(mirror),
             Err(error) => error,
         };
-        return Err(match error.errno {
-            Errno::EAGAIN if start.elapsed() < READY_TIMEOUT => {
-                std::thread::sleep(INTERVAL);
-                continue;
-            }
-            Errno::EAGAIN => not_ready(name),
-            Errno::EOPNOTSUPP => other_kernel(name),
-            Errno::EPIPE => not_running(name),
-            Errno::ENOSPC => full(name),
-            _ => Error::new("the module failed")
-                .because(error)
-                .leaving(NOT_STARTED),
-        });
+        if error.errno == Errno::EAGAIN && start.elapsed() < READY_TIMEOUT {
+            std::thread::sleep(INTERVAL);
+            continue;
+        }
+        return Err(no_mirror(name, error));
+    }
+}
+
+/// The error of a mirror that could not be created on a node.
+#[must_use]
+pub fn no_mirror(name: &Name, error: CallError) -> Error {
+    match error.errno {
+        Errno::EAGAIN => not_ready(name),
+        Errno::EOPNOTSUPP => other_kernel(name),
+        Errno::EPIPE => not_running(name),
+        Errno::ENOSPC => full(name),
+        _ => Error::new("the module failed")
+            .because(error)
+            .leaving(NOT_STARTED),
     }
 }
 

@@ -15,9 +15,8 @@ pub(crate) fn mask_proxy_pointers(
     const NON_CANONICAL: u64 = 1 << 47;
     /// The last page below is never mapped.
     const TOP: u64 = NON_CANONICAL - vma::PAGE;
-    let is_of_proxy = |argument| {
-        (end..TOP).contains(&argument) || (region.0..region.1).contains(&argument)
-    };
+    let is_of_proxy =
+        |argument| (end..TOP).contains(&argument) || (region.0..region.1).contains(&argument);
     arguments.map(|argument| match is_of_proxy(argument) {
         true => argument | NON_CANONICAL,
         false => argument,

@@ -96,7 +96,9 @@ impl<'a> Running<'a> {
             end = vma.end;
         }
         if let Some((start, stack_end)) = self.stack
-            && !self.vmas().any(|vma| (vma.start, vma.end) == (start, stack_end))
+            && !self
+                .vmas()
+                .any(|vma| (vma.start, vma.end) == (start, stack_end))
         {
             return Err(FormatError("its stack is not mapped"));
         }
@@ -154,14 +156,15 @@ impl<'a> Running<'a> {
             (signal, action)
         })
     }
-
 }
 
 const TOO_SHORT: FormatError = FormatError("its state is too short");
 
 /// Splits an array off the front of bytes.
 fn split_array<T>(bytes: &[u8], count: u32) -> Result<(&[u8], &[u8]), FormatError> {
-    let size = size_of::<T>().checked_mul(count as usize).ok_or(TOO_SHORT)?;
+    let size = size_of::<T>()
+        .checked_mul(count as usize)
+        .ok_or(TOO_SHORT)?;
     bytes.split_at_checked(size).ok_or(TOO_SHORT)
 }
 
@@ -238,10 +241,9 @@ mod tests {
         head.vmas = vmas.len() as u32;
         head.threads = 1;
         head.extended_size = EXTENDED as u32;
-        head.size = (size_of::<abi::Running>()
-            + size_of_val(vmas)
-            + size_of_val(&threads)
-            + EXTENDED) as u64;
+        head.size =
+            (size_of::<abi::Running>() + size_of_val(vmas) + size_of_val(&threads) + EXTENDED)
+                as u64;
         change(&mut head);
         let mut bytes = head.as_bytes().to_vec();
         bytes.extend_from_slice(vmas.as_bytes());

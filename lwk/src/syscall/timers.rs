@@ -20,10 +20,7 @@ pub(super) fn create(thread: Box<Thread>, a: [u64; 6]) -> Flow {
 async fn create_timer(thread: &mut Thread, a: [u64; 6]) -> Result<u64, Errno> {
     let [_, event, to, ..] = a;
     // If a page is missing, the call is made again: not once the timer is there.
-    thread
-        .process
-        .space()
-        .can_write(to, to.saturating_add(4))?;
+    thread.process.space().can_write(to, to.saturating_add(4))?;
     let to_thread = event != 0 && is_to_thread(thread, event)?;
     thread.process.signals().reserve_timer()?;
     thread.remote_syscall(number::TIMER_CREATE, a).await?;

@@ -177,12 +177,7 @@ fn parameters(region: &RegionLayout, fd: u64, polls: u64, addresses: &Addresses)
 }
 
 /// The steps that replace the process's memory with the program's, and start the program.
-fn steps(
-    source: &Source<'_>,
-    slot: u32,
-    executable: u64,
-    addresses: &Addresses,
-) -> [Step; STEPS] {
+fn steps(source: &Source<'_>, slot: u32, executable: u64, addresses: &Addresses) -> [Step; STEPS] {
     let Source { region, fd, .. } = *source;
     let (no_mirror, not_started) = (addresses.no_mirror, addresses.not_started);
     let above = [region.end(), ADDRESS_END - region.end()];

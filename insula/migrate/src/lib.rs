@@ -1,0 +1,242 @@
+//! Moves a running process of the base onto a node of the lightweight kernel. The process becomes its own
+//! proxy (`insula_proxy`), so that its files, sockets, id and parent stay as they are, while its threads go
+//! on as those of a program on the node.
+//!
+//! All threads are stopped by ptrace(2). Then the process itself makes, by system calls that it is made
+//! to call, the mappings that a proxy has; until the node's kernel is told to start, all of that can be
+//! undone.
+
+mod descriptor;
+mod failure;
+mod place;
+mod proc;
+mod ptrace;
+mod restart;
+mod setup;
+mod state;
+mod stopped;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use insula_abi::running::{Action, SIGNALS};
+use insula_base::error::Error;
+use insula_driver::name::Name;
+use insula_driver::{Driver, OtherProxy};
+use insula_exec::program;
+use insula_node as node;
+use nix::sys::signal::SigSet;
+
+use failure::Failure;
+use proc::Process;
+use setup::Setup;
+use state::{ProcessState, ThreadState};
+use stopped::{NotStopped, Stopped};
+
+pub use failure::Obstacle;
+
+/// What every error leaves.
+const UNCHANGED: &str = "it goes on where it was";
+/// Each mapping and each hole becomes one: Linux' default limit is 65530.
+const MAPPINGS_MAX: usize = 32_000;
+/// Components of the extended state that need a permission of their own: AMX.
+const AMX: u64 = 3 << 17;
+
+/// A process to be moved.
+#[derive(Clone, Copy, Debug)]
+pub struct MoveRequest<'a> {
+    /// Its id.
+    pub pid: i32,
+    /// The node.
+    pub node: &'a Name,
+    /// Polls for a call before its proxy sleeps.
+    pub polls: u64,
+}
+
+/// What a move took.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved {
+    /// Number of its threads.
+    pub threads: usize,
+    /// Time for which they were stopped.
+    pub stopped_for: Duration,
+}
+
+/// What speaks against moving a process, as far as it can be known without stopping it.
+///
+/// # Errors
+/// The process does not exist, or its files in `/proc` may not be read.
+pub fn obstacles(pid: i32) -> Result<Vec<Obstacle>, Error> {
+    let process = Process { pid };
+    if !proc::exists(pid).unwrap_or(false) {
+        return Err(no_process(pid));
+    }
+    find_obstacles(process).map_err(|failure| not_moved(pid, failure))
+}
+
+fn find_obstacles(process: Process) -> Result<Vec<Obstacle>, Failure> {
+    let mut found = process.status()?.obstacles();
+    if process.pid == std::process::id().cast_signed() {
+        found.push(Obstacle::Itself);
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let mappings = process.mappings()?;
+    let is_proxy = mappings.iter().any(|one| one.name.contains(setup::MIRROR));
+    let has_vdso = mappings.iter().any(|one| one.name == "[vdso]");
+    let all = [
+        (is_proxy, Obstacle::OnNode),
+        (!has_vdso && !is_proxy, Obstacle::NoVdso),
+        (process.has_address_limit()?, Obstacle::AddressLimit),
+        (
+            mappings.len() > MAPPINGS_MAX,
+            Obstacle::Mappings(mappings.len()),
+        ),
+    ];
+    let there = all.into_iter().filter(|(is_there, _)| *is_there);
+    found.extend(there.map(|(_, obstacle)| obstacle));
+    Ok(found)
+}
+
+/// Checks that a process can be moved to a node.
+///
+/// # Errors
+/// Why not; nothing was touched.
+pub fn check(driver: &Driver, request: &MoveRequest<'_>) -> Result<(), Error> {
+    has_no_obstacles(request.pid)?;
+    create_mirror(driver, request.node).map(drop)
+}
+
+/// Checks that nothing speaks against moving a process.
+fn has_no_obstacles(pid: i32) -> Result<(), Error> {
+    let found: Vec<_> = obstacles(pid)?.iter().map(Obstacle::to_string).collect();
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(not_moved(pid, found.join("; "))),
+    }
+}
+
+/// Moves a process to a node. This process must be single-threaded; it takes no signals meanwhile, as a
+/// process that is half moved would be lost with it.
+///
+/// # Errors
+/// Why not; the process goes on where it was.
+pub fn to_node(driver: &Driver, request: &MoveRequest<'_>) -> Result<Moved, Error> {
+    let pid = request.pid;
+    has_no_obstacles(pid)?;
+    let mirror = create_mirror(driver, request.node)?;
+    let blocked = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
+    let began = Instant::now();
+    let moved = move_process(Process { pid }, mirror, request.polls);
+    if let Ok(blocked) = blocked {
+        // It was valid before.
+        let _ = blocked.thread_set_mask();
+    }
+    match moved {
+        Ok(threads) => Ok(Moved {
+            threads,
+            stopped_for: began.elapsed(),
+        }),
+        Err(NotStopped::Failed(failure)) => Err(not_moved(pid, failure)),
+        Err(NotStopped::Obstacle(obstacle)) => Err(not_moved(pid, obstacle)),
+    }
+}
+
+/// Moves a process to the node of a mirror. Returns the number of its threads.
+fn move_process(
+    process: Process,
+    (mirror, slot): (OwnedFd, u32),
+    polls: u64,
+) -> Result<usize, NotStopped> {
+    let mut stopped = Stopped::stop(process)?;
+    let mut threads = thread_states(&stopped)?;
+    threads[0].slot = slot;
+    let state = process_state(&stopped)?;
+    let size = state::size(
+        state.vmas.len(),
+        state.timers.len(),
+        threads.len(),
+        threads[0].extended.len(),
+    );
+    let region = place::place(&state.vmas, size).ok_or(Obstacle::NoRoom)?;
+    let proxy = OtherProxy {
+        region,
+        descriptor: 0,
+    };
+    let mut setup = Setup::new(&mut stopped, proxy, state, threads);
+    setup.run(&mirror, polls)?;
+    let (proxy, threads) = (setup.proxy, setup.threads);
+    setup::enter(&proxy, stopped.threads, &threads);
+    Ok(threads.len())
+}
+
+fn thread_states(stopped: &Stopped) -> Result<Vec<ThreadState>, NotStopped> {
+    let of_each = stopped.threads.iter();
+    let states: Result<Vec<_>, NotStopped> = of_each
+        .map(|thread| {
+            let extended = thread.extended()?;
+            if uses_amx(&extended) {
+                return Err(Obstacle::Amx.into());
+            }
+            let status = stopped.process.thread_status(thread.id())?;
+            let id = status.id_in_namespace();
+            Ok(ThreadState {
+                id: id.unwrap_or(thread.id() as u64),
+                extended,
+                robust_list: thread.robust_list()?,
+                rseq: thread.rseq()?,
+                ..Default::default()
+            })
+        })
+        .collect();
+    let states = states?;
+    let size = states[0].extended.len();
+    match states.iter().all(|state| state.extended.len() == size) {
+        true => Ok(states),
+        false => Err(Failure::invalid("reading its registers", "their sizes differ").into()),
+    }
+}
+
+/// Whether a part of AMX is in use, by the header of the extended state.
+fn uses_amx(extended: &[u8]) -> bool {
+    const HEADER_AT: usize = 512;
+    let header = extended.get(HEADER_AT..HEADER_AT + 8);
+    let components = header.and_then(|bytes| bytes.try_into().ok().map(u64::from_ne_bytes));
+    components.is_some_and(|components| components & AMX != 0)
+}
+
+/// The state of the process, but for what only itself is told.
+fn process_state(stopped: &Stopped) -> Result<ProcessState, Failure> {
+    let process = stopped.process;
+    let stack = stopped.mappings.iter().find(|one| one.name == "[stack]");
+    let heap_start = process.heap_start()?;
+    Ok(ProcessState {
+        vmas: stopped.mappings.iter().map(|one| one.vma).collect(),
+        timers: process.timers()?,
+        heap: (heap_start, heap_start),
+        stack: stack.map_or((0, 0), |stack| (stack.vma.start, stack.vma.end)),
+        signals_of_fds: process.signals_of_fds()?,
+        actions: [Action::default(); SIGNALS],
+    })
+}
+
+/// Creates a mirror on a node, for a process that will become its proxy.
+fn create_mirror(driver: &Driver, name: &Name) -> Result<(OwnedFd, u32), Error> {
+    let handle = node::find(driver, name)?;
+    if handle.is_paused() {
+        return Err(node::is_paused(name));
+    }
+    let created = handle.node.create_mirror_for_other(OtherProxy::program());
+    created.map_err(|error| program::no_mirror(name, error).leaving(UNCHANGED))
+}
+
+fn no_process(pid: i32) -> Error {
+    Error::new(format!("there is no process {pid}")).untouched()
+}
+
+fn not_moved(pid: i32, why: impl Into<insula_base::error::Source>) -> Error {
+    Error::new(format!("process {pid} cannot be moved"))
+        .because(why)
+        .leaving(UNCHANGED)
+}
