@@ -41,6 +41,7 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::shared_core::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
     &lightweight_kernel::other_tasks::SCENARIO,
+    &lightweight_kernel::moving::SCENARIO,
     &lightweight_kernel::databases::SCENARIO,
     &lightweight_kernel::builds::SCENARIO,
     &lightweight_kernel::parallel::SCENARIO,

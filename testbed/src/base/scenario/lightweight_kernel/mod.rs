@@ -5,6 +5,7 @@ pub(super) mod builds;
 pub(super) mod databases;
 pub(super) mod delegation;
 pub(super) mod lwk;
+pub(super) mod moving;
 pub(super) mod other_tasks;
 pub(super) mod parallel;
 pub(super) mod programs;

@@ -1,0 +1,64 @@
+//! Running processes of the base are moved onto a node of the lightweight kernel: they keep their files
+//! and connections, and end as if nothing had happened.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::base::support::insula_command::{insula, with_cleanup};
+use crate::base::{Context, Finding, Module, Scenario, Shape};
+use crate::host::kernels::Flavour;
+
+pub(crate) const SCENARIO: Scenario = Scenario {
+    name: "move",
+    proves: "running programs go on on a node, with their connections: nginx, redis, others",
+    machine: Shape::USUAL,
+    module: Module::Loaded,
+    bases: &[Flavour::V6_1, Flavour::V6_12],
+    limit: Duration::from_secs(400),
+    soak_limit: None,
+    play,
+};
+
+const NODE: &str = "quiet";
+const FOLDER: &str = "/tmp/moving";
+const COMMON: &str = include_str!("moving/common.py");
+const SCRIPTS: &[(&str, &str)] = &[
+    ("static", include_str!("moving/static.py")),
+    ("dynamic", include_str!("moving/dynamic.py")),
+    ("threads", include_str!("moving/threads.py")),
+    ("nginx", include_str!("moving/nginx.py")),
+    ("redis", include_str!("moving/redis.py")),
+    ("refused", include_str!("moving/refused.py")),
+];
+
+fn play(_: &Context) -> Result<(), Finding> {
+    with_cleanup(|| {
+        let words = ["run", "--image", "lwk", "--cpus", "2", "--memory", "256M"];
+        insula(&[&words[..], &["--name", NODE]].concat())?;
+        let done = SCRIPTS
+            .iter()
+            .try_for_each(|(name, script)| moves(name, script));
+        done?;
+        insula(&["rm", "--force", NODE])?;
+        Ok(fs::remove_dir_all(FOLDER)?)
+    })
+}
+
+/// Runs a script in a folder of its own.
+fn moves(name: &str, script: &str) -> Result<(), Finding> {
+    let folder = Path::new(FOLDER).join(name);
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("common.py"), COMMON)?;
+    fs::write(folder.join("script.py"), script)?;
+    let output = Command::new("python3")
+        .args(["-B", "script.py", NODE])
+        .current_dir(&folder)
+        .output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    println!("{name}: {}", text(&output.stdout).trim());
+    Finding::unless(output.status.success(), || {
+        format!("{name}: {}: {}", output.status, text(&output.stderr))
+    })
+}

@@ -1,0 +1,41 @@
+# A program of several threads, which compute, share memory under locks, sleep, start and end.
+from common import *
+
+PROGRAM = """
+import hashlib, queue, threading, time
+THREADS, ROUNDS = 6, 400
+lock, total, waiting = threading.Lock(), [0], queue.Queue()
+def work(number):
+    state = b"%d" % number
+    for _ in range(ROUNDS):
+        for _ in range(40):
+            state = hashlib.sha256(state * 8).digest()
+        with lock:
+            total[0] += 1
+        time.sleep(0.001)
+    waiting.put((number, state.hex()))
+threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+[thread.start() for thread in threads]
+print("started", flush=True)
+found = sorted(waiting.get() for _ in threads)
+[thread.join() for thread in threads]
+late = threading.Thread(target=lambda: found.append("late"))
+late.start()
+late.join()
+print(total[0], found)
+"""
+
+
+def run(moves):
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    assert program.stdout.readline() == "started\n"
+    if moves:
+        move(program.pid)
+    output = program.communicate(timeout=TIMEOUT_S)[0]
+    assert program.returncode == 0, program.returncode
+    return output
+
+
+wanted = run(False)
+found = run(True)
+assert found == wanted, f"{found}\nnot {wanted}"
