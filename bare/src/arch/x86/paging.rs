@@ -436,7 +436,11 @@ impl PageTable {
 
 /// Frees the table of level `level` that an entry points to, and all below it.
 fn free_below(slot: &AtomicU64, level: u32, frames: &mut dyn FrameAllocator) {
-    let value = slot.swap(0, Ordering::AcqRel);
+    // Most are empty, and an exchange costs more than a look.
+    let value = match slot.load(Ordering::Relaxed) {
+        0 => return,
+        _ => slot.swap(0, Ordering::AcqRel),
+    };
     if value & Flags::PRESENT.bits() == 0 || value & Flags::LARGE.bits() != 0 {
         return;
     }
