@@ -6,18 +6,13 @@
  */
 #include "insula_module.h"
 
-#include <linux/bits.h>
-#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/jiffies.h>
-#include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pid.h>
 #include <linux/rwsem.h>
-#include <linux/sched/jobctl.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
@@ -28,8 +23,6 @@
 
 /* Interval between checks whether pages of an exited program are still pinned. */
 #define QUIESCE_POLL_MS	10
-/* How long a signal waits for room in a full queue. */
-#define SIGNAL_WAIT_MS	1000
 
 static struct workqueue_struct *mirrors_queue;
 static const struct file_operations mirror_fops;
@@ -251,42 +244,9 @@ static int mirror_ioctl_adopt(struct insula_mirror *mirror)
 	return err ? err : mirror_slot_attach(mirror, mirror->first);
 }
 
-/* Whether the calling thread is about to be stopped, even by SIGSTOP. */
-static bool mirror_stop_pending(void)
-{
-	bool pending;
-
-	spin_lock_irq(&current->sighand->siglock);
-	pending = current->jobctl & JOBCTL_STOP_PENDING ||
-		     sigismember(&current->pending.signal, SIGSTOP) ||
-		     sigismember(&current->signal->shared_pending.signal, SIGSTOP);
-	spin_unlock_irq(&current->sighand->siglock);
-	return pending;
-}
-
-/*
- * Report a change of the stop state to the program's kernel: the proxy cannot catch SIGSTOP, and
- * the program's threads would run on. Check and report under one lock, so that the last check is
- * the last report.
- */
-static void mirror_report_stopped(struct insula_mirror *mirror)
-{
-	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
-	bool stopped;
-
-	mutex_lock(&mirror->stopped_lock);
-	stopped = mirror_stop_pending();
-	if (stopped != mirror->stopped) {
-		WRITE_ONCE(mirror->stopped, stopped);
-		insula_slots_write(mirror->slots, &process->stopped, stopped);
-		insula_slots_notify(mirror->slots, mirror->process);
-	}
-	mutex_unlock(&mirror->stopped_lock);
-}
-
 /*
  * Wait for a call. While the program's thread computes, its proxy thread waits here, and so
- * notices a stop. SIGCONT, which is caught and comes to mirror_ioctl_signal(), or a debugger
+ * notices a stop. SIGCONT, which is caught and comes to insula_mirror_signal(), or a debugger
  * continues it.
  */
 static int mirror_slot_wait(struct insula_mirror *mirror, struct insula_syscall_slot *slot)
@@ -294,43 +254,11 @@ static int mirror_slot_wait(struct insula_mirror *mirror, struct insula_syscall_
 	int err;
 
 	if (READ_ONCE(mirror->stopped))
-		mirror_report_stopped(mirror);
+		insula_mirror_report_stopped(mirror);
 	err = insula_slot_wait(slot);
 	if (err == -EINTR)
-		mirror_report_stopped(mirror);
+		insula_mirror_report_stopped(mirror);
 	return err;
-}
-
-/*
- * Queue a signal with its siginfo. If the queue stays full, since the node does not take its
- * entries, only the signal's number is passed on.
- */
-static int mirror_ioctl_signal(struct insula_mirror *mirror, void __user *argument)
-{
-	ktime_t limit = ktime_add_ms(ktime_get(), SIGNAL_WAIT_MS);
-	struct insula_mirror_signal came;
-	struct insula_lwk_signal signal;
-
-	if (copy_from_user(&came, argument, sizeof(came)))
-		return -EFAULT;
-	if (came.signal < 1 || came.signal > _NSIG)
-		return -EINVAL;
-	signal.signal = came.signal;
-	signal.error = came.error;
-	signal.code = came.code;
-	signal.thread = task_pid_vnr(current);
-	memcpy(signal.fields, came.fields, sizeof(signal.fields));
-	if (READ_ONCE(mirror->stopped))
-		mirror_report_stopped(mirror);
-	while (!insula_slots_signal(mirror->slots, mirror->process, &signal,
-				    ktime_after(ktime_get(), limit))) {
-		insula_slots_notify(mirror->slots, mirror->process);
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		usleep_range(50, 200);
-	}
-	insula_slots_notify(mirror->slots, mirror->process);
-	return insula_slots_disconnected(mirror->slots) ? -EPIPE : 0;
 }
 
 /* The ioctls of a thread on a slot. */
@@ -368,7 +296,7 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 	case INSULA_MIRROR_SLOT_ALLOC:
 		return mirror_slot_alloc(mirror);
 	case INSULA_MIRROR_SIGNAL:
-		return mirror_ioctl_signal(mirror, (void __user *)argument);
+		return insula_mirror_signal(mirror, (void __user *)argument);
 	case INSULA_MIRROR_INVALIDATE:
 		return insula_mirror_invalidate(mirror, (void __user *)argument);
 	case INSULA_MIRROR_MAP:

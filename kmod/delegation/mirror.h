@@ -59,6 +59,15 @@ static inline bool insula_mirror_get(struct insula_mirror *mirror)
 
 void insula_mirror_put(struct insula_mirror *mirror);
 
+/*
+ * Report a change of the proxy's stop state to the program's kernel: the proxy cannot catch SIGSTOP,
+ * and the program's threads would run on. Called by a thread of the proxy.
+ */
+void insula_mirror_report_stopped(struct insula_mirror *mirror);
+
+/* INSULA_MIRROR_SIGNAL with its argument in user space. */
+int insula_mirror_signal(struct insula_mirror *mirror, void __user *argument);
+
 /* INSULA_MIRROR_INVALIDATE with its argument in user space. */
 int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument);
 

@@ -1,6 +1,6 @@
 # What the scripts have in common: each starts a program on the base, has it work, moves it to a node
 # while it does, and sees that it goes on and ends as if nothing had happened.
-import os, subprocess, sys, time
+import json, os, subprocess, sys, time
 
 NODE = sys.argv[1]
 TIMEOUT_S = 90
@@ -8,10 +8,19 @@ TIMEOUT_S = 90
 
 def move(pid):
     """Moves a process; it keeps its id."""
+    before = calls()
     done = subprocess.run(["insula", "move", str(pid), NODE], capture_output=True, text=True)
     assert done.returncode == 0, done
     print(done.stdout.strip(), flush=True)
     assert "insula-mirror" in open(f"/proc/{pid}/maps").read(), "it has no mirror"
+    wait_for("its node to run it", lambda: calls() > before)
+
+
+def calls():
+    """Number of system calls that programs have made on the node."""
+    done = subprocess.run(["insula", "stats", NODE, "--json"], capture_output=True, text=True)
+    (node,) = json.loads(done.stdout)
+    return sum(call["count"] for call in node["programs"]["calls"])
 
 
 def wait_for(what, check):
@@ -29,9 +38,3 @@ def assert_ends(process, status):
     """Waits for a child of this process."""
     found = process.wait(timeout=TIMEOUT_S)
     assert found == status, f"status {found}, not {status}"
-
-
-def cpu_s(pid):
-    """Processor time that the base has given a process, in s."""
-    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
