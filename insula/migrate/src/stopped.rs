@@ -84,8 +84,7 @@ impl Stopped {
     }
 }
 
-/// Stops all threads. What fails halfway goes on when this process lets go of it, at the latest when it
-/// exits.
+/// Stops all threads. If that fails halfway, those that are stopped go on when this process exits.
 fn stop_threads(process: Process) -> Result<Vec<Tracee>, Failure> {
     let (mut known, mut threads) = (BTreeSet::new(), Vec::new());
     loop {

@@ -55,14 +55,20 @@ fn interrupted_call(thread: &mut Thread, number: u64) -> Option<InterruptedCall>
     Some(InterruptedCall { number, has_begun })
 }
 
-/// Returns a page that a signal frame may need, if a stack of the thread is in a base mapping, and
-/// the page is missing there.
+/// Returns a page that the delivery of a signal may need, if a stack of the thread, or where it wants
+/// the signal that it waits for, is in a base mapping, and the page is missing there.
 pub(crate) fn missing_stack_page(thread: &Thread) -> Option<(MissingPage, Retry)> {
     let frame_size = loader::frame_size();
     let AltStack { start, size, .. } = thread.alt_stack;
+    let of_frame = |top: u64| (top.saturating_sub(frame_size), top);
+    let awaited = thread.sigwait.map_or(0, |(_, to)| to);
+    let parts = [
+        of_frame(thread.context.registers.rsp),
+        of_frame(start.wrapping_add(size)),
+        (awaited, awaited.saturating_add(Info::SIZE as u64)),
+    ];
     let mut space = thread.process.space();
-    for top in [thread.context.registers.rsp, start.wrapping_add(size)] {
-        let bottom = top.saturating_sub(frame_size);
+    for (bottom, top) in parts {
         if let Some(part) = space.base_mapping_within(bottom, top)
             && space.can_write(part.start, part.end) == Err(Errno::EBASEPAGE)
         {
