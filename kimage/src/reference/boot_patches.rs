@@ -121,7 +121,7 @@ mod tests {
             expected,
             found,
             thunks: &[ADDRESS + 0x105],
-            code: &[ADDRESS - 0x1000..ADDRESS + 0x1000],
+            code: std::slice::from_ref(&(ADDRESS - 0x1000..ADDRESS + 0x1000)),
         };
         patch.has_form(form)
     }

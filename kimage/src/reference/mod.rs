@@ -38,6 +38,7 @@ use crate::symbols::{SymbolError, Symbols};
 use patch_sites::Sites;
 use relocations::Relocations;
 use std::ops::Range;
+use std::slice;
 use thiserror::Error;
 
 /// Why an image cannot serve as reference.
@@ -137,7 +138,7 @@ impl Reference {
             expected,
             &self.sites.relocated(&self.code, offset),
             &self.sites.thunks(offset),
-            &[start..self.code.end.wrapping_add(offset)],
+            slice::from_ref(&(start..self.code.end.wrapping_add(offset))),
         )?)
     }
 
