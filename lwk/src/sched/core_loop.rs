@@ -18,7 +18,7 @@ use crate::hw::tlb::switch_page_table;
 use crate::hw::{clock, log, shared_core};
 use crate::sched::{stealing, waiting};
 use crate::syscall::{dispatch, exception, exec, proxy_mask, signal_delivery};
-use crate::task::address_space::base_access::Retry;
+use crate::task::address_space::base_access::{MissingPage, Retry};
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
@@ -245,11 +245,7 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
     if let Some((missing, retry)) = thread.missing_page.take()
         && !is_exiting
     {
-        return match retry {
-            Retry::Call => dispatch::retry(thread, missing),
-            Retry::Sequence => rseq::complete(thread, missing),
-            Retry::Signals => signal_delivery::fault_in_stack(thread, missing),
-        };
+        return fault_in(thread, missing, retry);
     }
     if core::mem::take(&mut thread.repeats_call) && !is_exiting {
         return dispatch::execute(thread);
@@ -275,8 +271,9 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         if thread.missing_page.is_none() {
             thread.missing_page = signal_delivery::missing_stack_page(&thread);
         }
-        if thread.missing_page.is_some() {
-            return Flow::Continue(thread);
+        // Before the program goes on: it would find its call interrupted without its handler.
+        if let Some((missing, retry)) = thread.missing_page.take() {
+            return fault_in(thread, missing, retry);
         }
     }
     signal_delivery::deliver_signals(&mut thread);
@@ -294,6 +291,15 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         });
     }
     choose_core(thread)
+}
+
+/// Faults in a page of a base mapping before a thread goes on, and does what needed it.
+fn fault_in(thread: Box<Thread>, missing: MissingPage, retry: Retry) -> Flow {
+    match retry {
+        Retry::Call => dispatch::retry(thread, missing),
+        Retry::Sequence => rseq::complete(thread, missing),
+        Retry::Signals => signal_delivery::fault_in_stack(thread, missing),
+    }
 }
 
 /// Has a thread run on another core, or later, if its affinity or a higher priority demands that.
