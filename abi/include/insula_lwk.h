@@ -168,6 +168,12 @@
  * first, anonymous memory as well. Its threads are attached to their slots. The proxy's own memory
  * lies somewhere in the program's range, which the LWK leaves alone.
  *
+ * Such a program can leave again. The base sets `leave` and rings: the LWK has all threads of the
+ * program wait before they return to it, as if a signal without a handler had interrupted them,
+ * writes their state and what memory is its own (insula_running.h) to memory of the program,
+ * `left_size`, and last `left`. The base copies that memory, and the proxy exits for the LWK. Or the
+ * base clears `leave`, and the program goes on.
+ *
  * Threads. INSULA_LWK_THREAD returns a thread id of the base, which is the thread's id for the
  * program, and a slot. The LWK checks by process_of[] that the slot is in a page of this
  * process, and that none of its threads uses it. The thread's last request is
@@ -397,14 +403,17 @@ struct insula_lwk_process {
 	__u64 lwk_state;	/* enum insula_lwk_process_state */
 	__u64 page_table;	/* physical address of its level 4 table; 0: maps nothing yet */
 	__u64 signals_dequeued;	/* signals taken from the queue so far */
-	__u64 lwk_reserved[5];
+	__u64 left;		/* address of the state of a program that leaves; 0: not yet */
+	__u64 left_size;	/* of it, in bytes; 0: it cannot leave */
+	__u64 lwk_reserved[3];
 	/* Written by the base: signal number n is at n mod INSULA_LWK_QUEUE. */
 	struct insula_lwk_signal queue[INSULA_LWK_QUEUE];
 	struct insula_lwk_fault faults[INSULA_LWK_FAULTS];	/* written by the base */
 	struct insula_lwk_fault_answer answers[INSULA_LWK_FAULTS];	/* written by the LWK */
 	/* Written by the base before `invalidated`: frames that were pinned then. */
 	__u64 pinned_count;	/* if more than INSULA_LWK_PINNED_MAX, not all are listed */
-	__u64 pinned_reserved[7];
+	__u64 leave;		/* 1: the program is to leave the node */
+	__u64 pinned_reserved[6];
 	__u64 pinned[INSULA_LWK_PINNED_MAX];	/* physical addresses */
 };
 

@@ -100,6 +100,19 @@ struct insula_mirror_fault_in {
 	__u64 owner;		/* a process, see insula_lwk.h */
 };
 
+/*
+ * INSULA_MIRROR_LEAVE: have the program wait, and its kernel write its state (insula_running.h) to
+ * memory of the program; with INSULA_MIRROR_LEAVE_CANCEL have it go on. EOPNOTSUPP: it cannot leave.
+ * ETIMEDOUT: a thread of it does not stop. EBUSY: it is about to leave already.
+ */
+#define INSULA_MIRROR_LEAVE_CANCEL	1
+
+struct insula_mirror_leave {
+	__u64 address;		/* out */
+	__u64 size;		/* out, in bytes */
+	__u64 flags;		/* INSULA_MIRROR_LEAVE_CANCEL */
+};
+
 /* node */
 #define INSULA_MIRROR_CREATE	_IOWR(INSULA_IOC, 0x71, struct insula_mirror_create)
 
@@ -120,6 +133,9 @@ struct insula_mirror_fault_in {
  */
 #define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)
 #define INSULA_MIRROR_MAP	_IOW(INSULA_IOC, 0x7c, struct insula_mirror_map)
+/* Called by any process: */
+#define INSULA_MIRROR_LEAVE	_IOWR(INSULA_IOC, 0x7f, struct insula_mirror_leave)
+/* Called by the proxy again: */
 #define INSULA_MIRROR_FAULT_IN	_IOW(INSULA_IOC, 0x7d, struct insula_mirror_fault_in)
 /* As execve(2) does, but for the mirror itself: */
 #define INSULA_MIRROR_CLOSE_ON_EXEC	_IO(INSULA_IOC, 0x7e)

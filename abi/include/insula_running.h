@@ -10,6 +10,11 @@
  *	struct insula_lwk_running_timer
  *	struct insula_lwk_running_thread	the first is the thread group leader
  *	extended states				of each thread, in the same order
+ *
+ * The state of a program that leaves the LWK is the same, but that it names only the VMAs that are
+ * memory of the LWK, and the signals that are pending in place of those of signalfds. It goes on with
+ *
+ *	struct insula_lwk_running_range		up to the end: parts of the VMAs that have content
  */
 #ifndef INSULA_RUNNING_H
 #define INSULA_RUNNING_H
@@ -57,6 +62,12 @@ struct insula_lwk_running_vma {
 #define INSULA_LWK_RUNNING_WIPE_ON_FORK	4
 #define INSULA_LWK_RUNNING_DONT_DUMP	8
 #define INSULA_LWK_RUNNING_LOCKED	16
+
+/* A part of a VMA. */
+struct insula_lwk_running_range {
+	__u64 start;
+	__u64 end;
+};
 
 /* A POSIX timer, which the base goes on to run. */
 struct insula_lwk_running_timer {

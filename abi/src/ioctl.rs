@@ -6,8 +6,8 @@ use core::mem::size_of;
 use crate::channel::{ChannelEventfd, ChannelOpen, Channels};
 use crate::grant::{GrantAdd, GrantImport, GrantRevoke, GrantTable};
 use crate::lwk::{
-    DelegationPlace, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap,
-    MirrorSignal, MirrorStart,
+    DelegationPlace, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorLeave,
+    MirrorMap, MirrorSignal, MirrorStart,
 };
 use crate::monitor::NodeConfine;
 use crate::{
@@ -171,6 +171,8 @@ pub const MIRROR_ADOPT: u32 = io(0x7b);
 pub const MIRROR_MAP: u32 = iow::<MirrorMap>(0x7c);
 /// `INSULA_MIRROR_FAULT_IN` (mirror).
 pub const MIRROR_FAULT_IN: u32 = iow::<MirrorFaultIn>(0x7d);
+/// `INSULA_MIRROR_LEAVE` (mirror).
+pub const MIRROR_LEAVE: u32 = iowr::<MirrorLeave>(0x7f);
 /// `INSULA_MIRROR_CLOSE_ON_EXEC` (mirror).
 pub const MIRROR_CLOSE_ON_EXEC: u32 = io(0x7e);
 

@@ -284,8 +284,12 @@ pub struct Process {
     pub page_table: u64,
     /// Signals taken from the queue so far.
     pub signals_dequeued: u64,
+    /// Address of the state of a program that leaves; 0 until it is there.
+    pub left: u64,
+    /// Size of it in bytes; 0 if the program cannot leave.
+    pub left_size: u64,
     /// Zero.
-    pub lwk_reserved: [u64; 5],
+    pub lwk_reserved: [u64; 3],
     /// Signal number n is at n modulo [`QUEUE`].
     pub queue: [Signal; QUEUE],
     /// Faults on its memory that have no slot.
@@ -295,8 +299,10 @@ pub struct Process {
     /// Frames that were pinned at the last invalidation: if more than [`PINNED_MAX`], not all are
     /// listed.
     pub pinned_count: u64,
+    /// 1 if the program is to leave the node.
+    pub leave: u64,
     /// Zero.
-    pub pinned_reserved: [u64; 7],
+    pub pinned_reserved: [u64; 6],
     /// Their physical addresses.
     pub pinned: [u64; PINNED_MAX],
 }
@@ -512,6 +518,23 @@ pub struct MirrorMap {
     /// Its end. Both are multiples of 4096.
     pub end: u64,
     /// [`MIRROR_MAP_KEEP`].
+    pub flags: u64,
+}
+
+/// `INSULA_MIRROR_LEAVE_CANCEL`, a flag of [`MirrorLeave`]: the program goes on.
+pub const MIRROR_LEAVE_CANCEL: u64 = 1;
+
+/// `struct insula_mirror_leave`: the state of a program that leaves its node.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MirrorLeave {
+    /// Out: its address.
+    pub address: u64,
+    /// Out: its size in bytes.
+    pub size: u64,
+    /// [`MIRROR_LEAVE_CANCEL`].
     pub flags: u64,
 }
 

@@ -81,6 +81,18 @@ pub const DONT_DUMP: u32 = 8;
 /// `INSULA_LWK_RUNNING_LOCKED`: locked, as by mlock(2).
 pub const LOCKED: u32 = 16;
 
+/// `struct insula_lwk_running_range`: a part of a VMA.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Range {
+    /// Its first address.
+    pub start: u64,
+    /// Its end.
+    pub end: u64,
+}
+
 /// `struct insula_lwk_running_timer`: a POSIX timer, which the base goes on to run.
 #[repr(C)]
 #[derive(

@@ -288,6 +288,8 @@ static long mirror_ioctl(struct file *file, unsigned int command, unsigned long 
 
 	if (command == INSULA_MIRROR_ADOPT)
 		return mirror_ioctl_adopt(mirror);
+	if (command == INSULA_MIRROR_LEAVE)
+		return insula_mirror_leave(mirror, (void __user *)argument);
 	if (current->mm != READ_ONCE(mirror->mm))
 		return -EPERM;
 	switch (command) {

@@ -68,6 +68,9 @@ void insula_mirror_report_stopped(struct insula_mirror *mirror);
 /* INSULA_MIRROR_SIGNAL with its argument in user space. */
 int insula_mirror_signal(struct insula_mirror *mirror, void __user *argument);
 
+/* INSULA_MIRROR_LEAVE with its argument in user space. */
+int insula_mirror_leave(struct insula_mirror *mirror, void __user *argument);
+
 /* INSULA_MIRROR_INVALIDATE with its argument in user space. */
 int insula_mirror_invalidate(struct insula_mirror *mirror, void __user *argument);
 

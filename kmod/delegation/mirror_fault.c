@@ -199,7 +199,7 @@ static bool mirror_is_own_ioctl(int call, const unsigned long *arguments)
 
 	return call == __NR_ioctl && _IOC_TYPE(command) == INSULA_IOC &&
 	       _IOC_NR(command) >= _IOC_NR(INSULA_MIRROR_CREATE) &&
-	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_CLOSE_ON_EXEC);
+	       _IOC_NR(command) <= _IOC_NR(INSULA_MIRROR_LEAVE);
 }
 
 /*

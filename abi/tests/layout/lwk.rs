@@ -3,8 +3,8 @@
 use insula_abi::ioctl;
 use insula_abi::lwk::{
     self, Calls, Clock, Core, Counters, Delegation, DelegationPlace, Fault, FaultAnswer, Maps,
-    MayMap, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorMap, MirrorSignal,
-    MirrorStart, Process, Signal, SyscallSlot,
+    MayMap, MirrorCreate, MirrorFaultIn, MirrorFork, MirrorInvalidate, MirrorLeave, MirrorMap,
+    MirrorSignal, MirrorStart, Process, Signal, SyscallSlot,
 };
 
 use super::{Facts, structure, values};
@@ -95,11 +95,14 @@ pub(crate) fn structures() -> Facts {
             lwk_state,
             page_table,
             signals_dequeued,
+            left,
+            left_size,
             lwk_reserved,
             queue,
             faults,
             answers,
             pinned_count,
+            leave,
             pinned_reserved,
             pinned
         ]
@@ -170,6 +173,12 @@ pub(crate) fn structures() -> Facts {
         [arguments_size, descriptor, slots, ignored, blocked, running]
     );
     structure!(facts, MirrorMap, "insula_mirror_map", [start, end, flags]);
+    structure!(
+        facts,
+        MirrorLeave,
+        "insula_mirror_leave",
+        [address, size, flags]
+    );
     structure!(
         facts,
         MirrorFaultIn,
@@ -252,6 +261,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_MIRROR_CREATE_FOR_OTHER = lwk::MIRROR_FOR_OTHER,
         INSULA_MIRROR_MAP = ioctl::MIRROR_MAP,
         INSULA_MIRROR_FAULT_IN = ioctl::MIRROR_FAULT_IN,
+        INSULA_MIRROR_LEAVE = ioctl::MIRROR_LEAVE,
+        INSULA_MIRROR_LEAVE_CANCEL = lwk::MIRROR_LEAVE_CANCEL,
         INSULA_MIRROR_CLOSE_ON_EXEC = ioctl::MIRROR_CLOSE_ON_EXEC,
     });
     facts

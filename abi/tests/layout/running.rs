@@ -1,6 +1,6 @@
 //! Layout of `insula_running.h` as the Rust mirror has it.
 
-use insula_abi::running::{self, Action, Running, Thread, Timer, Vma};
+use insula_abi::running::{self, Action, Range, Running, Thread, Timer, Vma};
 
 use super::{Facts, structure, values};
 
@@ -38,6 +38,7 @@ pub(crate) fn structures() -> Facts {
         "insula_lwk_running_vma",
         [start, end, protection, flags]
     );
+    structure!(facts, Range, "insula_lwk_running_range", [start, end]);
     structure!(facts, Timer, "insula_lwk_running_timer", [id, to_thread]);
     structure!(
         facts,

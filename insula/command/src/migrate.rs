@@ -2,9 +2,12 @@
 
 use insula_driver::name::Name;
 use insula_exec::program;
-use insula_migrate::MoveRequest;
+use insula_migrate::{MoveRequest, Moved};
 
 use super::{Context, Failure, output};
+
+/// Stands for the base in place of a node.
+const BASE: &str = "base";
 
 /// Moves a process to a node, or tells whether it can be moved.
 pub(super) fn migrate(
@@ -13,6 +16,9 @@ pub(super) fn migrate(
     node: &Name,
     only_check: bool,
 ) -> Result<(), Failure> {
+    if node.as_str() == BASE && !only_check {
+        return told(pid, node, insula_migrate::to_base(pid)?);
+    }
     let driver = context.driver()?;
     let request = MoveRequest {
         pid,
@@ -23,7 +29,10 @@ pub(super) fn migrate(
         insula_migrate::check(&driver, &request)?;
         return output::line(&format!("process {pid} can be moved to '{node}'"));
     }
-    let moved = insula_migrate::to_node(&driver, &request)?;
+    told(pid, node, insula_migrate::to_node(&driver, &request)?)
+}
+
+fn told(pid: i32, node: &Name, moved: Moved) -> Result<(), Failure> {
     let stopped_ms = moved.stopped_for.as_secs_f64() * 1e3;
     output::line(&format!(
         "process {pid} runs on '{node}': {} threads, stopped for {stopped_ms:.1} ms",

@@ -490,6 +490,18 @@ pub(super) fn mirror_create(
     Ok((fd, mirror.slot))
 }
 
+/// Has a program leave its node, or go on there.
+pub(super) fn mirror_leave(fd: BorrowedFd<'_>, flags: u64) -> CallResult<abi::lwk::MirrorLeave> {
+    let mut left = abi::lwk::MirrorLeave {
+        flags,
+        ..Default::default()
+    };
+    let call = Call(ioctl::MIRROR_LEAVE, "INSULA_MIRROR_LEAVE");
+    // SAFETY: `MirrorLeave` is this request's structure and holds no address of this process.
+    unsafe { call.perform(fd, &mut left) }?;
+    Ok(left)
+}
+
 /// Binds an event of a channel to two eventfds, or unbinds it.
 pub(super) fn channel_eventfd(
     fd: BorrowedFd<'_>,

@@ -10,6 +10,7 @@ pub mod channel;
 mod grant_table;
 mod imported_grant;
 mod ioctl;
+pub mod leave;
 mod mapping;
 mod memory;
 mod mirror;

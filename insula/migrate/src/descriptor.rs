@@ -33,7 +33,7 @@ pub(crate) fn pass(
         .map_err(failed())?;
     let [both] = stopped.memory.words(scratch)?;
     let ends = [both & u64::from(u32::MAX), both >> 32];
-    let received = take_end(pid, ends[0])
+    let received = take(pid, ends[0])
         .and_then(|own| send(&own, fd))
         .and_then(|()| receive(stopped, scratch, ends[1]));
     for end in ends {
@@ -42,8 +42,8 @@ pub(crate) fn pass(
     received
 }
 
-/// Takes a copy of a descriptor of the process.
-fn take_end(pid: i32, end: u64) -> Result<OwnedFd, Failure> {
+/// Takes a copy of a descriptor of a process.
+pub(crate) fn take(pid: i32, end: u64) -> Result<OwnedFd, Failure> {
     let failed = || Failure::of(PASSING);
     let pid = Pid::from_raw(pid).ok_or_else(|| Failure::new(PASSING, Errno::ESRCH))?;
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed())?;

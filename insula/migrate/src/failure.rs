@@ -26,6 +26,11 @@ impl Failure {
         Self::of(what)(errno)
     }
 
+    /// A failure after which the process could not go on.
+    pub(crate) fn lost(self) -> Self {
+        Self::of(format!("{}; the process was killed", self.what))(self.source)
+    }
+
     /// Something that is not as it has to be.
     pub(crate) fn invalid(what: impl Into<String>, why: &'static str) -> Self {
         Self::of(what)(io::Error::new(io::ErrorKind::InvalidData, why))
@@ -77,6 +82,12 @@ pub enum Obstacle {
     /// It has too many mappings.
     #[error("it has {0} mappings")]
     Mappings(usize),
+    /// It does not run on a node.
+    #[error("it does not run on a node")]
+    NotOnNode,
+    /// It was started on the node, or has executed a program or forked there.
+    #[error("it was started on the node, or shares memory")]
+    StartedOnNode,
     /// It is the process that moves others.
     #[error("it is the process that was to move it")]
     Itself,

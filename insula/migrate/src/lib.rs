@@ -6,6 +6,7 @@
 //! to call, the mappings that a proxy has; until the node's kernel is told to start, all of that can be
 //! undone.
 
+mod back;
 mod descriptor;
 mod failure;
 mod place;
@@ -25,7 +26,7 @@ use insula_driver::name::Name;
 use insula_driver::{Driver, OtherProxy};
 use insula_exec::program;
 use insula_node as node;
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, SigmaskHow};
 
 use failure::Failure;
 use proc::Process;
@@ -117,8 +118,7 @@ fn has_no_obstacles(pid: i32) -> Result<(), Error> {
     }
 }
 
-/// Moves a process to a node. This process must be single-threaded; it takes no signals meanwhile, as a
-/// process that is half moved would be lost with it.
+/// Moves a process to a node. This process must be single-threaded.
 ///
 /// # Errors
 /// Why not; the process goes on where it was.
@@ -126,9 +126,17 @@ pub fn to_node(driver: &Driver, request: &MoveRequest<'_>) -> Result<Moved, Erro
     let pid = request.pid;
     has_no_obstacles(pid)?;
     let mirror = create_mirror(driver, request.node)?;
-    let blocked = SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
+    without_signals(pid, || move_process(Process { pid }, mirror, request.polls))
+}
+
+/// Moves a process while this one takes no signals: one that is half moved would be lost with it.
+fn without_signals(
+    pid: i32,
+    move_it: impl FnOnce() -> Result<usize, NotStopped>,
+) -> Result<Moved, Error> {
+    let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let began = Instant::now();
-    let moved = move_process(Process { pid }, mirror, request.polls);
+    let moved = move_it();
     if let Ok(blocked) = blocked {
         // It was valid before.
         let _ = blocked.thread_set_mask();
@@ -141,6 +149,17 @@ pub fn to_node(driver: &Driver, request: &MoveRequest<'_>) -> Result<Moved, Erro
         Err(NotStopped::Failed(failure)) => Err(not_moved(pid, failure)),
         Err(NotStopped::Obstacle(obstacle)) => Err(not_moved(pid, obstacle)),
     }
+}
+
+/// Moves a program that was moved to a node back to the base. As [`to_node`] otherwise.
+///
+/// # Errors
+/// Why not; the program goes on on its node, unless the error tells otherwise.
+pub fn to_base(pid: i32) -> Result<Moved, Error> {
+    if !proc::exists(pid).unwrap_or(false) {
+        return Err(no_process(pid));
+    }
+    without_signals(pid, || back::to_base(Process { pid }))
 }
 
 /// Moves a process to the node of a mirror. Returns the number of its threads.

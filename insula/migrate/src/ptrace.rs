@@ -121,6 +121,28 @@ impl Tracee {
         Ok(bytes)
     }
 
+    /// Sets its extended state, of which the node's kernel may know less than the base.
+    pub(crate) fn set_extended(&self, known: &[u8]) -> Result<(), Failure> {
+        const NT_X86_XSTATE: usize = 0x202;
+        let mut bytes = self.extended()?;
+        overlay(&mut bytes, known);
+        let mut part = iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the kernel reads at most `iov_len` bytes of the buffer.
+        let result = unsafe {
+            libc::ptrace(
+                libc::PTRACE_SETREGSET,
+                self.pid.as_raw(),
+                NT_X86_XSTATE as *mut c_void,
+                &raw mut part,
+            )
+        };
+        let done = Errno::result(result).map(drop);
+        done.map_err(Failure::of("restoring its extended registers"))
+    }
+
     /// Returns its registration for restartable sequences; an address of 0 for none.
     pub(crate) fn rseq(&self) -> Result<RseqConfiguration, Failure> {
         let mut found = RseqConfiguration::default();
@@ -210,12 +232,15 @@ impl Tracee {
         ptrace::detach(self.pid, self.stop)
     }
 
-    /// Lets it go on with other registers, and without a blocked signal.
-    pub(crate) fn release_with(mut self, registers: user_regs_struct) -> Result<(), Errno> {
+    /// Lets it go on with other registers, and a signal mask.
+    pub(crate) fn release_with(
+        mut self,
+        registers: user_regs_struct,
+        blocked: u64,
+    ) -> Result<(), Errno> {
         self.registers = registers;
-        self.blocked = 0;
-        // Dropping it does the rest; this tells whether it worked.
-        let done = self.release(0);
+        // Dropping it would do the same; this tells whether it worked.
+        let done = self.release(blocked);
         std::mem::forget(self);
         done
     }
@@ -253,6 +278,17 @@ fn set_signal_mask(pid: Pid, mask: u64) -> Result<(), Errno> {
         )
     };
     Errno::result(result).map(drop)
+}
+
+/// Replaces an extended state, but for what the kernel has in it for itself.
+fn overlay(bytes: &mut [u8], known: &[u8]) {
+    /// `sw_reserved` of `struct fxregs_state`.
+    const RESERVED: std::ops::Range<usize> = 464..512;
+    for (at, (to, from)) in bytes.iter_mut().zip(known).enumerate() {
+        if !RESERVED.contains(&at) {
+            *to = *from;
+        }
+    }
 }
 
 /// Registers that are all zero.

@@ -378,6 +378,6 @@ pub(crate) fn enter(proxy: &OtherProxy, threads: Vec<Tracee>, states: &[ThreadSt
             ..ptrace::no_registers()
         };
         // It fails only if it has been killed.
-        let _: Result<(), Errno> = thread.release_with(registers);
+        let _: Result<(), Errno> = thread.release_with(registers, 0);
     }
 }

@@ -95,6 +95,21 @@ impl ProcessPages {
         self.load(offset_of!(Process, running))
     }
 
+    /// Whether the program is to leave the node.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.load(offset_of!(Process, leave)) != 0
+    }
+
+    /// Tells the base where the state is of a program that leaves: an address in the program, and a
+    /// size. An address of 0: not yet; a size of 0: it cannot leave.
+    pub fn set_left(&self, (address, size): (u64, u64)) {
+        self.word(offset_of!(Process, left_size))
+            .store(size, Ordering::Relaxed);
+        self.word(offset_of!(Process, left))
+            .store(address, Ordering::Release);
+    }
+
     /// Returns the descriptor number of the proxy's mm mirror, which is not a file of the program.
     #[must_use]
     pub fn mirror_fd(&self) -> u64 {

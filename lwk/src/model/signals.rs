@@ -270,6 +270,21 @@ impl Signals {
         before
     }
 
+    /// Has all threads come to where signals are delivered. Returns their handles.
+    pub fn mark_all(&self) -> Vec<Arc<ThreadHandle>> {
+        let handles = self.threads.iter().map(|thread| Arc::clone(&thread.handle));
+        handles
+            .inspect(|handle| handle.set_signal_pending(true))
+            .collect()
+    }
+
+    /// Returns all pending signals, of the process and its threads.
+    #[must_use]
+    pub fn all_pending(&self) -> Set {
+        let threads = self.threads.iter().map(|thread| thread.queue.set());
+        threads.fold(self.process_pending.set(), |all, set| all | set)
+    }
+
     /// Marks a thread if a signal is pending for it.
     fn recalc_signal_pending(&mut self, id: u64) {
         let process_pending = self.process_pending.set();

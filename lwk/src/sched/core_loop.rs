@@ -24,7 +24,7 @@ use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
 use crate::task::thread::Thread;
 use crate::task::{
-    dump, futex, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
+    dump, futex, leaving, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
 };
 
 /// Main loop of a core.
@@ -290,7 +290,20 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
             Flow::Continue(thread)
         });
     }
+    if thread.process.is_leaving() {
+        return wait_to_leave(thread);
+    }
     choose_core(thread)
+}
+
+/// Has a thread of a program wait that leaves the node.
+fn wait_to_leave(mut thread: Box<Thread>) -> Flow {
+    // Its sequence is aborted, as it leaves the core.
+    rseq::resume(&mut thread);
+    match thread.missing_page.take() {
+        Some((missing, retry)) => fault_in(thread, missing, retry),
+        None => leaving::wait(thread),
+    }
 }
 
 /// Faults in a page of a base mapping before a thread goes on, and does what needed it.

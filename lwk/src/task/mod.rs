@@ -15,6 +15,7 @@ pub(crate) mod futex;
 pub(crate) mod idle;
 pub(crate) mod image;
 pub(crate) mod layout;
+pub(crate) mod leaving;
 pub(crate) mod load;
 pub(crate) mod loader;
 pub mod mm;

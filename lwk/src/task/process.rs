@@ -62,7 +62,14 @@ pub struct Process {
     region: [AtomicU64; 2],
     /// The state of the process that it was on the base is not known yet: signals have to wait.
     pub(super) is_taking_over: AtomicBool,
+    /// The program leaves the node: its threads wait.
+    pub(super) is_leaving: AtomicBool,
+    /// State of the threads that wait for that.
+    pub(super) left_threads: spin::Mutex<Vec<LeftThread>>,
 }
+
+/// A thread that waits until its program has left the node: its state, and its extended state.
+pub(super) type LeftThread = (insula_abi::running::Thread, Vec<u8>);
 
 /// Name and auxiliary vector of a program.
 #[derive(Clone, Debug, Default)]
@@ -97,6 +104,8 @@ impl Process {
             blocks_parent: AtomicBool::new(false),
             region: [const { AtomicU64::new(0) }; 2],
             is_taking_over: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            left_threads: spin::Mutex::new(Vec::new()),
         })
     }
 

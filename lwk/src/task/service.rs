@@ -72,6 +72,7 @@ fn service(pages: ProcessPages) {
         Action::Service(process) => {
             process.wake_up_new();
             process.update_stopped();
+            process.update_leaving();
             process.take_base_signals();
             process.resolve_faults();
         }

@@ -11,6 +11,12 @@ impl AddressSpace {
         self.heap = (start, start);
     }
 
+    /// Returns start and end of the heap.
+    #[must_use]
+    pub fn heap(&self) -> (u64, u64) {
+        self.heap
+    }
+
     /// Returns the end of the heap.
     #[must_use]
     pub fn heap_end(&self) -> u64 {

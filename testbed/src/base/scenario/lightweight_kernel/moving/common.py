@@ -16,6 +16,14 @@ def move(pid):
     wait_for("its node to run it", lambda: calls() > before)
 
 
+def move_back(pid):
+    """Moves a process back: the node runs it no more."""
+    done = subprocess.run(["insula", "move", str(pid), "base"], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    print(done.stdout.strip(), flush=True)
+    assert "insula-mirror" not in open(f"/proc/{pid}/maps").read(), "it has a mirror"
+
+
 def calls():
     """Number of system calls that programs have made on the node."""
     done = subprocess.run(["insula", "stats", NODE, "--json"], capture_output=True, text=True)

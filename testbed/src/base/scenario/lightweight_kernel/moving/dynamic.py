@@ -51,9 +51,14 @@ move(program.pid)
 program.send_signal(signal.SIGUSR1)
 exchange(100)
 program.send_signal(signal.SIGUSR1)
-exchange(100)
+exchange(50)
+move_back(program.pid)
+exchange(50)
+move(program.pid)
+exchange(10)
+move_back(program.pid)
 peer.close()
 output = program.communicate(timeout=TIMEOUT_S)[0]
 assert output == "3 from a child 3\n", output
 assert program.returncode == 5, program.returncode
-assert len(open("log", "rb").read()) == 32 * 300
+assert len(open("log", "rb").read()) == 32 * 310

@@ -85,6 +85,9 @@ move(int(worker))
 advance(clients, 4)
 # A connection that it accepts on the node.
 assert is_listening()
+move_back(int(worker))
+advance(clients, 4)
+assert is_listening()
 for client in clients:
     client.stops = True
     client.join()

@@ -30,6 +30,9 @@ def run(moves):
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
     assert program.stdout.readline() == "started\n"
     if moves:
+        for _ in range(2):
+            move(program.pid)
+            move_back(program.pid)
         move(program.pid)
     output = program.communicate(timeout=TIMEOUT_S)[0]
     assert program.returncode == 0, program.returncode
