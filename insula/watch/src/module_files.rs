@@ -32,7 +32,7 @@ pub struct ModuleFiles {
 impl ModuleFiles {
     /// Finds the files in a folder and those in it, in addition to what was found before. `folder` is
     /// a path in `root`, which no link leads out of. What cannot be read is left out.
-    pub(crate) fn add(&mut self, root: &Path, folder: &Path) {
+    pub fn add(&mut self, root: &Path, folder: &Path) {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let Ok(root) = nix::fcntl::open(root, flags, nix::sys::stat::Mode::empty()) else {
             return;

@@ -140,6 +140,13 @@ impl<'a> ModuleFile<'a> {
         Ok(placed.collect())
     }
 
+    /// The bytes of a section, if there is such a one.
+    #[must_use]
+    pub fn content_of(&self, section: &str) -> Option<&'a [u8]> {
+        let found = self.sections.iter().find(|one| one.name == section);
+        found.map(|section| section.bytes)
+    }
+
     /// Where a section is in memory, if it is kept.
     ///
     /// # Errors

@@ -24,6 +24,7 @@ extern const struct fault list_faults[];
 extern const struct fault credentials_faults[];
 extern const struct fault hang_faults[];
 extern const struct fault memory_faults[];
+extern const struct fault operations_faults[];
 
 /* Parameters: see main.c. */
 extern int process;
@@ -34,6 +35,8 @@ extern bool begin;
 extern unsigned long (*lookup)(const char *name);
 /* A function that no fault calls. */
 void fault_target(void);
+/* Frees what faults of operations lead to. */
+void operations_end(void);
 
 /* Bytes that are not what they were: exchanging them again undoes it. */
 struct exchange {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Faults in the kernel's image: its code, constants and tables. */
+/* Faults in the kernel's image and in a module: code, constants and tables. */
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/string.h>
@@ -22,11 +22,17 @@
 /* Reserved (Intel SDM volume 3, table 6-1). */
 #define UNUSED_VECTOR	22
 
-static struct exchange code, call, constants, gate;
+static struct exchange code, call, constants, gate, module_code, module_constants;
 
-/* The page that an address of the image is in. */
+/* A constant of this module. */
+extern const u64 fault_constant;
+const u64 fault_constant = 17;
+
+/* The page that an address of the image or of a module is in. */
 static struct page *page_of(unsigned long at)
 {
+	if (at >= MODULES_VADDR && at < MODULES_END)
+		return vmalloc_to_page((void *)at);
 	return pfn_to_page(__pa_symbol(at) >> PAGE_SHIFT);
 }
 
@@ -132,10 +138,39 @@ static void gate_undo(void)
 	exchange_undo(&gate);
 }
 
+static int module_code_inject(void)
+{
+	unsigned long at = (unsigned long)fault_target;
+	u8 breakpoint = BREAKPOINT;
+
+	/* For objtool, which does not expect an address within a function. */
+	OPTIMIZER_HIDE_VAR(at);
+	return exchange_make(&module_code, at + UNUSED_OFFSET, &breakpoint, 1);
+}
+
+static void module_code_undo(void)
+{
+	exchange_undo(&module_code);
+}
+
+static int module_constants_inject(void)
+{
+	u64 other = ~fault_constant;
+
+	return exchange_make(&module_constants, (unsigned long)&fault_constant, &other, sizeof(other));
+}
+
+static void module_constants_undo(void)
+{
+	exchange_undo(&module_constants);
+}
+
 const struct fault image_faults[] = {
 	{ "code", code_inject, code_undo },
 	{ "call", call_inject, call_undo },
 	{ "constants", constants_inject, constants_undo },
 	{ "gate", gate_inject, gate_undo },
+	{ "module-code", module_code_inject, module_code_undo },
+	{ "module-constants", module_constants_inject, module_constants_undo },
 	{ }
 };

@@ -7,6 +7,8 @@
  *	fault=call		the start of that function calls a function of this driver
  *	fault=constants		an entry of the table of system calls
  *	fault=gate		the handler of an exception that no processor raises
+ *	fault=module-code	a byte in a function of this driver
+ *	fault=module-constants	a constant of this driver
  *	fault=unlisted		a thread that is not in the list of tasks
  *	fault=unnumbered	a thread that is not in the table of ids
  *	fault=module		a module that is not in the list of modules
@@ -17,6 +19,14 @@
  *	fault=hard		core `core` takes no interrupts, from `begin` on
  *	fault=memory		two thirds of the free memory are taken
  *	fault=slab		a third of the free memory is in small objects
+ *	fault=super		an operation of the root file system leads to no code
+ *	fault=inode		the same of the root folder
+ *	fault=file		the same of the file that the process `process` writes to
+ *	fault=proto		the same of a protocol of sockets
+ *	fault=socket		the same of a kind of sockets
+ *	fault=handler		the same of a protocol of IP
+ *	fault=packet		the same of a handler of packets
+ *	fault=hook		the same of a hook of netfilter
  *	fault=oops		a thread follows a null pointer; it is not undone
  *
  * Several are made in the order of their names: fault=code,gate. What occupies a core ends by
@@ -28,7 +38,7 @@
 
 #include "fault.h"
 
-#define FAULTS_MAX	16
+#define FAULTS_MAX	32
 
 static char *fault[FAULTS_MAX];
 static unsigned int count;
@@ -45,6 +55,7 @@ unsigned long (*lookup)(const char *name);
 
 static const struct fault *const subjects[] = {
 	image_faults, list_faults, credentials_faults, hang_faults, memory_faults,
+	operations_faults,
 };
 
 /* Those that were made, in that order. */
@@ -101,6 +112,7 @@ static void fault_undo_all(void)
 		if (one->undo)
 			one->undo();
 	}
+	operations_end();
 }
 
 static int __init fault_init(void)

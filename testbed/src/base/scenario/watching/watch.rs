@@ -176,13 +176,13 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
     let began = Instant::now();
     let modules = format!("{MODULES_PATH}/{}", context.release(version)?);
     let options = ["--rules", RULES, "--modules", &modules];
-    let mut watcher = WatcherProcess::start(&[&[NAME], &options[..]].concat())?;
+    let watcher = WatcherProcess::start(&[&[NAME], &options[..]].concat())?;
     context.figure("watching-begins", began.elapsed().as_secs_f64(), "s")?;
-    are_found(context, &mut watcher)?;
+    are_found(context, &watcher)?;
     for fault in HANGS {
-        hang_is_found(context, &mut watcher, fault).map_err(|finding| finding.when(fault.0))?;
+        hang_is_found(context, &watcher, fault).map_err(|finding| finding.when(fault.0))?;
     }
-    own_patches_are_none(&mut watcher)?;
+    own_patches_are_none(&watcher)?;
     drop(watcher);
     are_repaired(match isolation {
         "vmm" => &REPAIRED_IN_PAUSE,
@@ -233,7 +233,7 @@ fn expected(faults: &[Fault]) -> Vec<Expected> {
 }
 
 /// Faults are made together: each is found, and nothing else is. They are undone, and that is told.
-fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Finding> {
+fn are_found(context: &Context, watcher: &WatcherProcess) -> Result<(), Finding> {
     let before = watcher.all().len();
     let began = Instant::now();
     let process = in_node("sleep 10000 > /dev/null 2>&1 & echo $!")?;
@@ -241,13 +241,13 @@ fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Find
     make(&TOGETHER, process)?;
     let mut expected = expected(&TOGETHER);
     expected.push(CHECKED);
-    for event in watcher.wait_for_each("found", &expected)? {
+    for event in watcher.wait_for_each(before, "found", &expected)? {
         let [kind, subject, detail] = ["kind", "subject", "detail"].map(|key| text(&event[key]));
         println!("{kind} {subject}: {detail}");
     }
     context.figure("together-found", began.elapsed().as_secs_f64(), "s")?;
     in_node(&format!("rmmod insula_fault; kill {process}"))?;
-    watcher.wait_for_each("ended", &expected)?;
+    watcher.wait_for_each(before, "ended", &expected)?;
     let events = watcher.all();
     let is_other = |event: &&Value| !expected.iter().any(|one| one.is_told_by(event));
     let others: Vec<_> = events[before..].iter().filter(is_other).collect();
@@ -255,20 +255,16 @@ fn are_found(context: &Context, watcher: &mut WatcherProcess) -> Result<(), Find
 }
 
 /// A core is occupied, from when the driver is loaded: loading it needs all.
-fn hang_is_found(
-    context: &Context,
-    watcher: &mut WatcherProcess,
-    fault: Fault,
-) -> Result<(), Finding> {
+fn hang_is_found(context: &Context, watcher: &WatcherProcess, fault: Fault) -> Result<(), Finding> {
     let (name, hang) = fault;
     let before = watcher.all().len();
     make(&[fault], NO_PROCESS)?;
     in_node("echo 1 > /sys/module/insula_fault/parameters/begin")?;
     let began = Instant::now();
-    watcher.wait_for_each("found", &[hang])?;
+    watcher.wait_for_each(before, "found", &[hang])?;
     context.figure(&format!("{name}-found"), began.elapsed().as_secs_f64(), "s")?;
     in_node("rmmod insula_fault")?;
-    watcher.wait_for_each("ended", &[hang])?;
+    watcher.wait_for_each(before, "ended", &[hang])?;
     let events = watcher.all();
     let may_be = |event: &Value| HANGS_ALSO.contains(&text(&event["kind"]).as_str());
     let is_other = |event: &&Value| !hang.is_told_by(event) && !may_be(event);
@@ -278,7 +274,7 @@ fn hang_is_found(
 
 /// What the kernel itself patches is no finding: a kprobe, calls of ftrace at all functions, modules
 /// that come and go.
-fn own_patches_are_none(watcher: &mut WatcherProcess) -> Result<(), Finding> {
+fn own_patches_are_none(watcher: &WatcherProcess) -> Result<(), Finding> {
     let before = watcher.all().len();
     in_node(
         "mount -t tracefs tracefs /sys/kernel/tracing && cd /sys/kernel/tracing &&
@@ -303,14 +299,15 @@ fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
         words.extend(["--on".into(), format!("{}=repair", fault.kind)]);
     }
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let mut watcher = WatcherProcess::start(&words)?;
+    let watcher = WatcherProcess::start(&words)?;
     for faults in [faults, &[UNDONE]] {
+        let before = watcher.all().len();
         make(faults, NO_PROCESS)?;
         let expected = expected(faults);
-        for repaired in watcher.wait_for_each("repaired", &expected)? {
+        for repaired in watcher.wait_for_each(before, "repaired", &expected)? {
             println!("{} repaired: {}", repaired["kind"], repaired["repair"]);
         }
-        watcher.wait_for_each("ended", &expected)?;
+        watcher.wait_for_each(before, "ended", &expected)?;
         if faults[0].0 != UNDONE.0 {
             in_node("rmmod insula_fault")?;
         }

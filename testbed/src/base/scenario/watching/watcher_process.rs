@@ -86,30 +86,23 @@ impl WatcherProcess {
         Ok(event)
     }
 
-    /// Waits until each of these is among the events since the last call, in any order. Returns the
+    /// Waits until each of these is among the events from that index on, in any order. Returns the
     /// event of each.
     pub(super) fn wait_for_each(
-        &mut self,
+        &self,
+        since: usize,
         event: &str,
         expected: &[Expected],
     ) -> Result<Vec<Value>, Finding> {
-        let mut end = self.seen;
-        let mut found = Vec::new();
-        for one in expected {
+        let wait = |one: &Expected| {
             let what = format!("{} ({}) to be {event}", one.kind, one.part);
-            let (index, value) = wait_for(&what, || {
-                let events = self.all();
-                let mut new = events.iter().enumerate().skip(self.seen);
-                let is_it = |value: &Value| value["event"] == event && one.is_told_by(value);
-                let found = new.find(|(_, value)| is_it(value));
-                Ok(found.map(|(index, value)| (index, value.clone())))
+            let is_it = |value: &&Value| value["event"] == event && one.is_told_by(value);
+            wait_for(&what, || {
+                Ok(self.all()[since..].iter().find(is_it).cloned())
             })
-            .map_err(|finding| finding.when(&format!("after {:?}", self.all())))?;
-            end = end.max(index + 1);
-            found.push(value);
-        }
-        self.seen = end;
-        Ok(found)
+            .map_err(|finding| finding.when(&format!("after {:?}", self.all())))
+        };
+        expected.iter().map(wait).collect()
     }
 
     /// Everything that it has printed.

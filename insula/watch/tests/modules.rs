@@ -1,0 +1,223 @@
+//! A module in a kernel's memory, as its file says, with changes, and where the memory lies.
+
+use insula_watch::{Finding, Kind};
+use kimage::reference::{Exports, ModuleFile};
+use kimage::running::{LoadedModule, ModuleMemory};
+use kimage::unpack_module;
+use std::path::{Path, PathBuf};
+use synthetic::{HEAP_SIZE, Hostile, Image};
+
+#[path = "../../../kimage/tests/fetched/mod.rs"]
+mod fetched;
+mod synthetic;
+
+/// A small module, which uses the kernel only, and one of its functions.
+const MODULE: &str = "failover";
+const FUNCTION: &str = "failover:failover_register+0x";
+/// Offsets in the heap: of its `struct module`, and of its parts.
+const STRUCTURE: u64 = HEAP_SIZE as u64 / 2;
+const PARTS: [u64; 4] = [
+    STRUCTURE + (1 << 16),
+    STRUCTURE + (2 << 16),
+    STRUCTURE + (3 << 16),
+    STRUCTURE + (4 << 16),
+];
+const PAGE: u64 = 4096;
+const TEXT_SIZE_MAX: u64 = 1 << 16;
+/// Bytes that are changed: more than any place that the kernel patches.
+const CHANGED: usize = 16;
+const SEEDS: u64 = 16;
+
+/// What is loaded is what is in the file; with bytes changed it is not.
+#[test]
+fn changed_code_and_constants_of_a_module_are_found() {
+    for path in fetched::kernels() {
+        let mut planted = Planted::new(&path);
+        assert_eq!(planted.changes(), [] as [Finding; 0], "{}", path.display());
+        planted.change(planted.function + 0x20);
+        planted.change(planted.constant);
+        let found = planted.changes();
+        let is_code =
+            |one: &Finding| one.kind == Kind::CodeChanged && one.subject.starts_with(FUNCTION);
+        let is_constant =
+            |one: &Finding| one.kind == Kind::ConstantsChanged && one.subject.starts_with(MODULE);
+        assert!(found.iter().any(is_code), "{found:?}");
+        assert!(found.iter().any(is_constant), "{found:?}");
+        let others = |one: &&Finding| !is_code(one) && !is_constant(one);
+        assert_eq!(found.iter().find(others), None);
+    }
+}
+
+/// A module of another build than its file is not compared with it.
+#[test]
+fn another_build_is_no_change() {
+    for path in fetched::kernels() {
+        let mut planted = Planted::new(&path);
+        planted.change(planted.function + 0x20);
+        planted.change(planted.build_id);
+        assert_eq!(planted.changes(), [] as [Finding; 0], "{}", path.display());
+    }
+}
+
+/// The watcher comes to an end whatever the memory says of a module.
+#[test]
+fn whatever_is_said_of_a_module_it_ends() {
+    for path in fetched::kernels() {
+        let planted = Planted::new(&path);
+        let Planted { image, memory, .. } = &planted;
+        for seed in 0..SEEDS {
+            image.look(memory, |memory| memory.lie(seed, 1 << (3 + seed % 10)));
+        }
+    }
+}
+
+/// A kernel with a module.
+struct Planted {
+    image: Image,
+    memory: Hostile,
+    /// Addresses of the function, of a constant, and of what identifies the build.
+    function: u64,
+    constant: u64,
+    build_id: u64,
+}
+
+impl Planted {
+    fn new(kernel: &Path) -> Self {
+        let mut image = Image::read(kernel);
+        let folder = modules_of(kernel);
+        image.modules.add(Path::new("/"), &folder);
+        let file = std::fs::read(folder.join("kernel/net/core/failover.ko.xz")).unwrap();
+        let file = unpack_module(&file).unwrap();
+        let file = ModuleFile::parse(&file).unwrap();
+        let mut memory = Hostile::new(&image.vmlinux);
+        let loaded = insert(&image, &mut memory, &file);
+        let build_id = file.address_of(".note.gnu.build-id", &loaded).unwrap();
+        let build_id = build_id.unwrap();
+        let note = note_of(&file);
+        memory.heap_mut(build_id, note.len()).copy_from_slice(&note);
+        let module = {
+            let kernel = image.attach(&memory);
+            let exports = Exports::new();
+            let module = image
+                .reference
+                .module(&kernel, &loaded, &file, &exports, &[]);
+            module.unwrap()
+        };
+        for part in module.constants.iter().chain([&module.code]) {
+            let bytes = part.bytes();
+            memory
+                .heap_mut(part.range().start, bytes.len())
+                .copy_from_slice(bytes);
+        }
+        let start = format!("{FUNCTION}0");
+        let mut code = module.code.range();
+        Self {
+            function: code.find(|at| module.describe(*at) == start).unwrap(),
+            constant: module.constants[0].range().start,
+            build_id,
+            image,
+            memory,
+        }
+    }
+
+    /// Changes some bytes.
+    fn change(&mut self, address: u64) {
+        for byte in self.memory.heap_mut(address, CHANGED) {
+            *byte ^= 0xff;
+        }
+    }
+
+    /// What is found about code and constants.
+    fn changes(&self) -> Vec<Finding> {
+        let mut found = self.image.look(&self.memory, |_| ());
+        found.retain(|one| {
+            matches!(
+                one.kind,
+                Kind::CodeChanged | Kind::CallRedirected | Kind::ConstantsChanged
+            )
+        });
+        found
+    }
+}
+
+/// The folder of the modules of a kernel that was fetched.
+fn modules_of(kernel: &Path) -> PathBuf {
+    let name = kernel.file_name().unwrap().to_string_lossy();
+    let release = name.strip_prefix("vmlinuz-").unwrap();
+    let root = kernel.ancestors().nth(2).unwrap();
+    root.canonicalize()
+        .unwrap()
+        .join("lib/modules")
+        .join(release)
+}
+
+/// The whole section that identifies the build.
+fn note_of(file: &ModuleFile<'_>) -> Vec<u8> {
+    file.content_of(".note.gnu.build-id").unwrap().to_vec()
+}
+
+/// Puts the structure of a module into the heap, and that into the list of modules.
+fn insert(image: &Image, memory: &mut Hostile, file: &ModuleFile<'_>) -> LoadedModule {
+    let address = Hostile::heap_address(STRUCTURE);
+    let bases = PARTS.map(Hostile::heap_address);
+    memory.heap_mut(address, HEAP_SIZE / 2).fill(0);
+    let kernel = image.attach(memory);
+    let btf = kernel.btf().unwrap();
+    let is_one = btf.offset_of("module", "core_layout").is_ok();
+    let memory_of = |text_size| match is_one {
+        true => ModuleMemory::One {
+            base: bases[0],
+            text_size,
+        },
+        false => ModuleMemory::Each { bases, text_size },
+    };
+    let module = |text_size| LoadedModule {
+        name: MODULE.to_owned(),
+        address,
+        is_live: true,
+        memory: memory_of(text_size),
+        percpu: 0,
+    };
+    let mut sizes = (0..TEXT_SIZE_MAX).step_by(PAGE as usize).map(module);
+    let loaded = sizes.find(|one| file.exports(one).is_ok()).unwrap();
+    let size = loaded.memory.text().end - loaded.memory.text().start;
+    let member = |path: &str| btf.offset_of("module", path).unwrap();
+    let list = member("list");
+    let mut words = vec![
+        (list, kernel.symbol("modules").unwrap()),
+        (list + 8, kernel.symbol("modules").unwrap()),
+    ];
+    let mut halves = Vec::new();
+    if is_one {
+        words.push((member("core_layout.base"), bases[0]));
+        halves.push((member("core_layout.text_size"), size));
+    } else {
+        let each = btf.size_of("module_memory").unwrap();
+        let base = btf.offset_of("module_memory", "base").unwrap();
+        let size_at = btf.offset_of("module_memory", "size").unwrap();
+        let kinds = ["MOD_TEXT", "MOD_RODATA", "MOD_RO_AFTER_INIT", "MOD_DATA"];
+        for (kind, start) in kinds.into_iter().zip(bases) {
+            let number = u64::from(btf.enumerator("mod_mem_type", kind).unwrap());
+            words.push((member("mem") + number * each + base, start));
+            if kind == "MOD_TEXT" {
+                halves.push((member("mem") + number * each + size_at, size));
+            }
+        }
+    }
+    let name = member("name");
+    drop(kernel);
+    for (offset, word) in words {
+        let place = memory.heap_mut(address + offset, 8);
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    for (offset, half) in halves {
+        let place = memory.heap_mut(address + offset, 4);
+        place.copy_from_slice(&(half as u32).to_le_bytes());
+    }
+    memory
+        .heap_mut(address + name, MODULE.len())
+        .copy_from_slice(MODULE.as_bytes());
+    let head = [address + list; 2].map(u64::to_le_bytes).concat();
+    memory.image_mut("modules", 16).copy_from_slice(&head);
+    loaded
+}
