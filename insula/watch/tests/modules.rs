@@ -13,6 +13,10 @@ mod synthetic;
 
 /// A small module, which uses the kernel only, and one of its functions.
 const MODULE: &str = "failover";
+const FILES: [&str; 2] = [
+    "kernel/net/core/failover.ko",
+    "kernel/net/core/failover.ko.xz",
+];
 const FUNCTION: &str = "failover:failover_register+0x";
 /// Offsets in the heap: of its `struct module`, and of its parts.
 const STRUCTURE: u64 = HEAP_SIZE as u64 / 2;
@@ -26,48 +30,15 @@ const PAGE: u64 = 4096;
 const TEXT_SIZE_MAX: u64 = 1 << 16;
 /// Bytes that are changed: more than any place that the kernel patches.
 const CHANGED: usize = 16;
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 4;
 
-/// What is loaded is what is in the file; with bytes changed it is not.
 #[test]
-fn changed_code_and_constants_of_a_module_are_found() {
+fn modules_are_compared_with_their_files() {
     for path in fetched::kernels() {
         let mut planted = Planted::new(&path);
-        assert_eq!(planted.changes(), [] as [Finding; 0], "{}", path.display());
-        planted.change(planted.function + 0x20);
-        planted.change(planted.constant);
-        let found = planted.changes();
-        let is_code =
-            |one: &Finding| one.kind == Kind::CodeChanged && one.subject.starts_with(FUNCTION);
-        let is_constant =
-            |one: &Finding| one.kind == Kind::ConstantsChanged && one.subject.starts_with(MODULE);
-        assert!(found.iter().any(is_code), "{found:?}");
-        assert!(found.iter().any(is_constant), "{found:?}");
-        let others = |one: &&Finding| !is_code(one) && !is_constant(one);
-        assert_eq!(found.iter().find(others), None);
-    }
-}
-
-/// A module of another build than its file is not compared with it.
-#[test]
-fn another_build_is_no_change() {
-    for path in fetched::kernels() {
-        let mut planted = Planted::new(&path);
-        planted.change(planted.function + 0x20);
-        planted.change(planted.build_id);
-        assert_eq!(planted.changes(), [] as [Finding; 0], "{}", path.display());
-    }
-}
-
-/// The watcher comes to an end whatever the memory says of a module.
-#[test]
-fn whatever_is_said_of_a_module_it_ends() {
-    for path in fetched::kernels() {
-        let planted = Planted::new(&path);
-        let Planted { image, memory, .. } = &planted;
-        for seed in 0..SEEDS {
-            image.look(memory, |memory| memory.lie(seed, 1 << (3 + seed % 10)));
-        }
+        planted.comes_to_an_end();
+        planted.changes_are_found();
+        planted.another_build_is_not_compared();
     }
 }
 
@@ -86,7 +57,9 @@ impl Planted {
         let mut image = Image::read(kernel);
         let folder = modules_of(kernel);
         image.modules.add(Path::new("/"), &folder);
-        let file = std::fs::read(folder.join("kernel/net/core/failover.ko.xz")).unwrap();
+        let names = FILES.map(|name| folder.join(name));
+        let file = names.iter().find_map(|name| std::fs::read(name).ok());
+        let file = file.unwrap();
         let file = unpack_module(&file).unwrap();
         let file = ModuleFile::parse(&file).unwrap();
         let mut memory = Hostile::new(&image.vmlinux);
@@ -117,6 +90,37 @@ impl Planted {
             build_id,
             image,
             memory,
+        }
+    }
+
+    /// What is loaded is what is in the file; with bytes changed it is not.
+    fn changes_are_found(&mut self) {
+        assert_eq!(self.changes(), [] as [Finding; 0]);
+        self.change(self.function + 0x20);
+        self.change(self.constant);
+        let found = self.changes();
+        let is_code =
+            |one: &Finding| one.kind == Kind::CodeChanged && one.subject.starts_with(FUNCTION);
+        let is_constant =
+            |one: &Finding| one.kind == Kind::ConstantsChanged && one.subject.starts_with(MODULE);
+        assert!(found.iter().any(is_code), "{found:?}");
+        assert!(found.iter().any(is_constant), "{found:?}");
+        let others = |one: &&Finding| !is_code(one) && !is_constant(one);
+        assert_eq!(found.iter().find(others), None);
+    }
+
+    /// A module of another build than its file is not compared with it, whatever was changed.
+    fn another_build_is_not_compared(&mut self) {
+        self.change(self.build_id);
+        assert_eq!(self.changes(), [] as [Finding; 0]);
+    }
+
+    /// The watcher comes to an end whatever the memory says of a module.
+    fn comes_to_an_end(&self) {
+        for seed in 0..SEEDS {
+            let rate = 1 << (4 + 2 * seed);
+            self.image
+                .look(&self.memory, |memory| memory.lie(seed, rate));
         }
     }
 

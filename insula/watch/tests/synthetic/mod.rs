@@ -1,5 +1,7 @@
 //! A kernel's image in memory, which may lie.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use insula_watch::{Finding, Kernel, ModuleFiles, Rules, Target, Watcher};
 use kimage::log::LogLayout;
 use kimage::reference::Reference;
