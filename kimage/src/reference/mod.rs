@@ -132,13 +132,14 @@ impl Reference {
         let offset = self.offset(kernel)?;
         let expected = self.expected(&self.code, offset)?;
         let start = self.code.start.wrapping_add(offset);
+        let code = start..self.code.end.wrapping_add(offset);
         Ok(Code::learn(
             kernel,
             start,
             expected,
             &self.sites.relocated(&self.code, offset),
             &self.sites.thunks(offset),
-            slice::from_ref(&(start..self.code.end.wrapping_add(offset))),
+            slice::from_ref(&code),
         )?)
     }
 

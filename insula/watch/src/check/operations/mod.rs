@@ -2,8 +2,8 @@
 //! loaded module.
 //!
 //! Tables of operations among the constants are compared as such. But an object points to its table,
-//! and some tables can be written: who exchanges one of both has calls of the kernel lead to code of
-//! their own, which belongs to nobody.
+//! and some tables can be written: if one of both is exchanged, calls of the kernel lead to code that
+//! belongs to nobody.
 
 mod files;
 mod network;
