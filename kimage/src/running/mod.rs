@@ -43,6 +43,8 @@ const PAGE_OFFSET_BASE_L4: u64 = 0xffff_8880_0000_0000;
 const PAGE_OFFSET_BASE_L5: u64 = 0xff11_0000_0000_0000;
 /// `pgdir_shift` of a kernel with five levels of page tables.
 const PGDIR_SHIFT_L5: u32 = 48;
+/// The root of the kernel's page table: `swapper_pg_dir`.
+const PAGE_TABLE: &str = "init_top_pgt";
 /// Far above `VMCOREINFO_BYTES`, which is one page.
 const VMCOREINFO_SIZE_MAX: u64 = 1 << 16;
 
@@ -56,6 +58,10 @@ pub struct RunningKernel<'a, M: ?Sized> {
     image: Range<u64>,
     symbols: Symbols,
     btf: Option<Btf>,
+    /// Addresses of the root of the page table, and of what says how many levels it has: looked up
+    /// once, since each read needs them.
+    page_table: Option<u64>,
+    pgdir_shift: Option<u64>,
 }
 
 // By hand: a derive would ask the same of `M`.
@@ -94,6 +100,8 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
             memory,
             placement,
             image,
+            page_table: symbols.address(PAGE_TABLE),
+            pgdir_shift: symbols.address("pgdir_shift"),
             symbols,
             btf,
         })
@@ -169,7 +177,8 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
     /// # Errors
     /// [`RunningError`] when it is not found.
     pub fn page_table(&self) -> Result<PageTable<'a, M>, RunningError> {
-        let root = self.physical(self.symbol("init_top_pgt")?)?;
+        let root = self.page_table.ok_or(RunningError::NoSymbol(PAGE_TABLE))?;
+        let root = self.physical(root)?;
         Ok(PageTable::new(self.memory, root, self.levels()?))
     }
 
@@ -234,7 +243,7 @@ impl<'a, M: PhysicalMemory + ?Sized> RunningKernel<'a, M> {
     }
 
     fn levels(&self) -> Result<Levels, RunningError> {
-        let Some(variable) = self.symbols.address("pgdir_shift") else {
+        let Some(variable) = self.pgdir_shift else {
             return Ok(Levels::Four);
         };
         Ok(match self.image_half(variable)? {

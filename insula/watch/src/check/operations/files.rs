@@ -1,5 +1,6 @@
 //! Operations of file systems: of their kinds, of those that are mounted, of inodes and open files.
 
+use super::members::Members;
 use super::tables::Tables;
 use crate::target::Place;
 use crate::task::listed;
@@ -9,7 +10,7 @@ use std::collections::HashSet;
 /// Limits on what is looked at: kinds of file systems; inodes of each file system from either end of
 /// its list; descriptors of a process; open files.
 const KINDS_MAX: usize = 1024;
-const INODES_MAX: usize = 512;
+const INODES_MAX: usize = 128;
 const DESCRIPTORS_MAX: u64 = 1024;
 const FILES_MAX: usize = 1 << 14;
 
@@ -23,12 +24,24 @@ const TABLES: [(&str, &str); 4] = [
 
 pub(super) fn look(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
     kinds(tables)?;
+    let members = [
+        "i_sb",
+        "i_op",
+        "i_fop",
+        "i_ino",
+        "i_sb_list.next",
+        "i_sb_list.prev",
+    ];
+    let inodes = Members::of(tables.kernel, "inode", members)?;
     let mounted = tables.kernel.global("super_blocks", "list_head")?;
     for block in mounted.list("super_block", "s_list")? {
-        file_system(tables, &block)?;
+        file_system(tables, &block, &inodes)?;
     }
     open_files(tables)
 }
+
+/// Members of an inode: its file system, its tables, its number, and its links in the list of that.
+type Inodes = Members<6>;
 
 /// The list of kinds of file systems: each points to the next one.
 fn kinds(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
@@ -45,7 +58,11 @@ fn kinds(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
     Ok(())
 }
 
-fn file_system(tables: &mut Tables<'_, '_>, block: &Place<'_, '_>) -> Result<(), RunningError> {
+fn file_system(
+    tables: &mut Tables<'_, '_>,
+    block: &Place<'_, '_>,
+    inodes: &Inodes,
+) -> Result<(), RunningError> {
     let name = block.member("s_id")?.text()?;
     let user = || format!("the file system {name}");
     for (member, structure) in TABLES {
@@ -56,59 +73,46 @@ fn file_system(tables: &mut Tables<'_, '_>, block: &Place<'_, '_>) -> Result<(),
     }
     if let Some(root) = block.follow("s_root")? {
         tables.look("dentry_operations", root.number("d_op")?, &user)?;
-        if let Some(inode) = root.follow("d_inode")? {
-            look_at_inode(tables, &inode, &name)?;
+        if let Some(inode) = inodes.read(&tables.memory, root.number("d_inode")?) {
+            look_at_inode(tables, inode, &name)?;
         }
     }
-    for direction in ["next", "prev"] {
-        inodes(tables, block, &name, direction)?;
-    }
-    Ok(())
-}
-
-/// Follows the list of a file system's inodes, which changes meanwhile: so it ends where it is wrong.
-fn inodes(
-    tables: &mut Tables<'_, '_>,
-    block: &Place<'_, '_>,
-    name: &str,
-    direction: &str,
-) -> Result<(), RunningError> {
-    let kernel = tables.kernel;
-    let head = block.member("s_inodes")?.address();
-    let mut link = kernel.object(head, "list_head")?;
-    for _ in 0..INODES_MAX {
-        let Ok(Some(next)) = link.follow(direction) else {
-            break;
-        };
-        if next.address() == head {
-            break;
+    let entry = tables.kernel.btf()?.offset_of("inode", "i_sb_list")?;
+    let list = block.member("s_inodes")?;
+    let ends = [(list.number("next")?, 4), (list.number("prev")?, 5)];
+    for (mut link, direction) in ends {
+        // It changes meanwhile: so it ends where it is wrong.
+        for _ in 0..INODES_MAX {
+            let inode = match link == list.address() {
+                true => None,
+                false => inodes.read(&tables.memory, link.wrapping_sub(entry)),
+            };
+            let Some(inode) = inode.filter(|inode| inode[0] == block.address()) else {
+                break;
+            };
+            look_at_inode(tables, inode, &name)?;
+            link = inode[direction];
         }
-        let inode = next.container("inode", "i_sb_list")?;
-        if inode.number("i_sb").ok() != Some(block.address()) {
-            break;
-        }
-        look_at_inode(tables, &inode, name)?;
-        link = next;
     }
     Ok(())
 }
 
 fn look_at_inode(
     tables: &mut Tables<'_, '_>,
-    inode: &Place<'_, '_>,
+    inode: [u64; 6],
     name: &str,
 ) -> Result<(), RunningError> {
-    let user = || match inode.number("i_ino") {
-        Ok(number) => format!("inode {number} of {name}"),
-        Err(_) => format!("an inode of {name}"),
-    };
-    tables.look("inode_operations", inode.number("i_op")?, &user)?;
-    tables.look("file_operations", inode.number("i_fop")?, &user)
+    let [_, operations, file_operations, number, ..] = inode;
+    let user = || format!("inode {number} of {name}");
+    tables.look("inode_operations", operations, &user)?;
+    tables.look("file_operations", file_operations, &user)
 }
 
 /// The open files of all processes.
 fn open_files(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
     let kernel = tables.kernel;
+    let members = Members::of(kernel, "file", ["f_op", "private_data"])?;
+    let sockets = kernel.symbols().address("socket_file_ops");
     let mut seen = HashSet::new();
     let mut left = FILES_MAX;
     for task in listed(kernel)? {
@@ -127,7 +131,13 @@ fn open_files(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
                 return Ok(());
             }
             left -= 1;
-            look_at_file(tables, file, &user)?;
+            let Some([operations, data]) = members.read(&tables.memory, file) else {
+                continue;
+            };
+            tables.look("file_operations", operations, &user)?;
+            if sockets == Some(operations) {
+                look_at_socket(tables, data, &user)?;
+            }
         }
     }
     Ok(())
@@ -146,20 +156,12 @@ fn descriptors(files: &Place<'_, '_>) -> Result<Vec<u64>, RunningError> {
     Ok(files.filter(|file| *file != 0).collect())
 }
 
-fn look_at_file(
+fn look_at_socket(
     tables: &mut Tables<'_, '_>,
     address: u64,
     user: &dyn Fn() -> String,
 ) -> Result<(), RunningError> {
-    let kernel = tables.kernel;
-    let file = kernel.object(address, "file")?;
-    let operations = file.number("f_op")?;
-    tables.look("file_operations", operations, user)?;
-    let is_socket = kernel.symbols().address("socket_file_ops") == Some(operations);
-    if !is_socket {
-        return Ok(());
-    }
-    let socket = kernel.object(file.number("private_data")?, "socket")?;
+    let socket = tables.kernel.object(address, "socket")?;
     tables.look("proto_ops", socket.number("ops")?, user)?;
     if let Some(inner) = socket.follow("sk")? {
         tables.look("sock", inner.address(), user)?;

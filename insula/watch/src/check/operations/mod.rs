@@ -6,6 +6,7 @@
 //! belongs to nobody.
 
 mod files;
+mod members;
 mod network;
 mod tables;
 

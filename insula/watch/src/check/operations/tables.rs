@@ -2,6 +2,7 @@
 
 use super::super::hidden_modules::in_tree;
 use super::super::trampolines::Trampolines;
+use super::members::Memory;
 use crate::finding::{Finding, Kind};
 use crate::target::Kernel;
 use kimage::running::{LoadedModule, RunningError};
@@ -15,6 +16,7 @@ const TABLES_MAX: usize = 1 << 16;
 /// Tables of one look, and what is wrong with them.
 pub(super) struct Tables<'k, 'a> {
     pub(super) kernel: &'k Kernel<'a>,
+    pub(super) memory: Memory<'a>,
     pub(super) found: Vec<Finding>,
     code: Vec<Range<u64>>,
     trampolines: Trampolines,
@@ -43,6 +45,7 @@ impl<'k, 'a> Tables<'k, 'a> {
         code.push(kernel.symbol("_stext")?..kernel.symbol("_etext")?);
         Ok(Self {
             kernel,
+            memory: kernel.page_table()?,
             found: Vec::new(),
             code,
             trampolines: Trampolines::of(kernel)?,
@@ -66,7 +69,7 @@ impl<'k, 'a> Tables<'k, 'a> {
         }
         let form = self.form(structure)?;
         let mut bytes = vec![0; form.size];
-        if self.kernel.read(address, &mut bytes).is_err() {
+        if self.memory.read(address, &mut bytes).is_err() {
             let subject = format!("{structure} at {address:#x}");
             let detail = format!("there is no memory; used by {}", user());
             self.found.push(finding(subject, detail));
