@@ -133,7 +133,7 @@ const REPAIRED_IN_PAUSE: [Fault; 3] = [
     fault("code", "code-changed", "kernel_halt"),
     fault("unlisted", "task-hidden", "but not in the task list"),
 ];
-/// The last one that is repaired, which is undone.
+/// The first one that is repaired, which is undone.
 const UNDONE: Fault = fault("constants", "constants-changed", "sys_call_table");
 
 fn play(context: &Context) -> Result<(), Finding> {
@@ -292,7 +292,7 @@ fn own_patches_are_none(watcher: &WatcherProcess) -> Result<(), Finding> {
     })
 }
 
-/// Faults are repaired; their driver's own undoing finds nothing to undo. The last repair is undone.
+/// Faults are repaired; their driver's own undoing finds nothing to undo. The first repair is undone.
 fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
     let mut words = vec![NAME.to_owned(), "--rules".into(), RULES.into()];
     for (_, fault) in faults.iter().chain([&UNDONE]) {
@@ -300,7 +300,7 @@ fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
     }
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let watcher = WatcherProcess::start(&words)?;
-    for faults in [faults, &[UNDONE]] {
+    for faults in [&[UNDONE], faults] {
         let before = watcher.all().len();
         make(faults, NO_PROCESS)?;
         let expected = expected(faults);
@@ -308,15 +308,18 @@ fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
             println!("{} repaired: {}", repaired["kind"], repaired["repair"]);
         }
         watcher.wait_for_each(before, "ended", &expected)?;
-        if faults[0].0 != UNDONE.0 {
-            in_node("rmmod insula_fault")?;
-        }
+        let undone = faults[0].0 == UNDONE.0;
+        let checked = match undone {
+            true => watcher.while_stopped(|| repair_is_undone(UNDONE.1.kind)),
+            false => Ok(()),
+        };
+        in_node("rmmod insula_fault")?;
+        checked?;
     }
-    drop(watcher);
-    repair_is_undone(UNDONE.1.kind)?;
-    in_node("rmmod insula_fault").map(drop)
+    Ok(())
 }
 
+/// What was repaired is wrong again, and there is nothing more to undo.
 fn repair_is_undone(kind: &str) -> Result<(), Finding> {
     let undone = insula(&["watch", "--undo", NAME])?;
     assert_equal("undone", &undone.contains(kind), &true)?;

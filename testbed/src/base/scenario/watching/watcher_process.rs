@@ -5,6 +5,8 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::base::Finding;
@@ -103,6 +105,18 @@ impl WatcherProcess {
             .map_err(|finding| finding.when(&format!("after {:?}", self.all())))
         };
         expected.iter().map(wait).collect()
+    }
+
+    /// Does something while it does not look.
+    pub(super) fn while_stopped(
+        &self,
+        part: impl FnOnce() -> Result<(), Finding>,
+    ) -> Result<(), Finding> {
+        let process = Pid::from_raw(self.child.id().cast_signed());
+        signal::kill(process, Signal::SIGSTOP)?;
+        let done = part();
+        signal::kill(process, Signal::SIGCONT)?;
+        done
     }
 
     /// Everything that it has printed.
