@@ -41,6 +41,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const NODES: [(&str, &str); 2] = [("6.12", "vmm"), ("6.1", "direct")];
 /// The node that is watched.
 pub(super) const NAME: &str = "watched";
+/// Its kernel's file, unpacked: most of what a watcher needs to begin is to unpack it.
+const UNPACKED: &str = "/tmp/vmlinux";
+/// The node, watched with that.
+const NODE: [&str; 3] = [NAME, "--kernel", UNPACKED];
 const RULES: &str = "/tmp/watch.toml";
 const CHECK: &str = "/tmp/check.toml";
 const CHECK_TEXT: &str = "[[check]]\nname = 'waits'\nin = 'tasks'\nwhen = 'real_parrent == 0'\n";
@@ -173,10 +177,13 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
     insula(&[&own[..], &size, &supervised::OPTIONS].concat())?;
     in_node("sleep 0")?;
     nothing_is_found(&[NAME])?;
+    let kernel = fs::read(context.kernel(version)?)?;
+    fs::write(UNPACKED, kimage::vmlinux(&kernel)?)?;
+    drop(kernel);
     let began = Instant::now();
     let modules = format!("{MODULES_PATH}/{}", context.release(version)?);
     let options = ["--rules", RULES, "--modules", &modules];
-    let watcher = WatcherProcess::start(&[&[NAME], &options[..]].concat())?;
+    let watcher = WatcherProcess::start(&[&NODE, &options[..]].concat())?;
     context.figure("watching-begins", began.elapsed().as_secs_f64(), "s")?;
     are_found(context, &watcher)?;
     for fault in HANGS {
@@ -189,7 +196,8 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
         "vmm" => &REPAIRED_IN_PAUSE,
         _ => &REPAIRED,
     })?;
-    nothing_is_found(&[NAME])?;
+    nothing_is_found(&NODE)?;
+    fs::remove_file(UNPACKED)?;
     context.figure("repaired-at", began.elapsed().as_secs_f64(), "s")?;
     supervised::acts()?;
     context.figure("acted-at", began.elapsed().as_secs_f64(), "s")?;
@@ -285,7 +293,7 @@ fn own_patches_are_none(context: &Context, watcher: &WatcherProcess) -> Result<(
          echo 'p do_sys_openat2' > kprobe_events && echo 1 > events/kprobes/enable &&
          echo '{functions}' > set_ftrace_filter && echo function > current_tracer"
     ))?;
-    nothing_is_found(&[NAME])?;
+    nothing_is_found(&NODE)?;
     in_node(
         "cd /sys/kernel/tracing && echo nop > current_tracer && echo 0 > events/kprobes/enable &&
          echo > kprobe_events && echo > set_ftrace_filter && cd / && umount /sys/kernel/tracing",
@@ -303,7 +311,8 @@ fn own_patches_are_none(context: &Context, watcher: &WatcherProcess) -> Result<(
 
 /// Faults are repaired; their driver's own undoing finds nothing to undo. The first repair is undone.
 fn are_repaired(faults: &[Fault]) -> Result<(), Finding> {
-    let mut words = vec![NAME.to_owned(), "--rules".into(), RULES.into()];
+    let mut words = NODE.map(str::to_owned).to_vec();
+    words.extend(["--rules".into(), RULES.into()]);
     for (_, fault) in faults.iter().chain([&UNDONE]) {
         words.extend(["--on".into(), format!("{}=repair", fault.kind)]);
     }
@@ -333,11 +342,11 @@ fn repair_is_undone(kind: &str) -> Result<(), Finding> {
     let undone = insula(&["watch", "--undo", NAME])?;
     assert_equal("undone", &undone.contains(kind), &true)?;
     fs::write(CHECK, CHECK_TEXT)?;
-    let found = once(&[NAME])?;
+    let found = once(&NODE)?;
     assert_equal("status", &found.status, &Some(1))?;
     assert_equal("found again", &found.output.contains(kind), &true)?;
     try_insula(&["watch", "--undo", NAME])?.refused(1, &["there is none in this run"])?;
-    let refused = once(&[NAME, "--rules", CHECK])?;
+    let refused = once(&[&NODE[..], &["--rules", CHECK]].concat())?;
     fs::remove_file(CHECK)?;
     refused.refused(1, &["did you mean real_parent?"])
 }
