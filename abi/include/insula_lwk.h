@@ -171,8 +171,8 @@
  * Such a program can leave again. The base sets `leave` and rings: the LWK has all threads of the
  * program wait before they return to it, as if a signal without a handler had interrupted them,
  * writes their state and what memory is its own (insula_running.h) to memory of the program,
- * `left_size`, and last `left`. The base copies that memory, and the proxy exits for the LWK. Or the
- * base clears `leave`, and the program goes on.
+ * `left_size`, and last `left`. The base copies that memory, and the proxy exits for the LWK. Or
+ * the base clears `leave`, and the program goes on.
  *
  * Threads. INSULA_LWK_THREAD returns a thread id of the base, which is the thread's id for the
  * program, and a slot. The LWK checks by process_of[] that the slot is in a page of this

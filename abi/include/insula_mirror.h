@@ -102,8 +102,8 @@ struct insula_mirror_fault_in {
 
 /*
  * INSULA_MIRROR_LEAVE: have the program wait, and its kernel write its state (insula_running.h) to
- * memory of the program; with INSULA_MIRROR_LEAVE_CANCEL have it go on. EOPNOTSUPP: it cannot leave.
- * ETIMEDOUT: a thread of it does not stop. EBUSY: it is about to leave already.
+ * memory of the program; with INSULA_MIRROR_LEAVE_CANCEL have it go on. EOPNOTSUPP: it cannot
+ * leave. ETIMEDOUT: a thread of it does not stop. EBUSY: it is about to leave already.
  */
 #define INSULA_MIRROR_LEAVE_CANCEL	1
 
@@ -128,8 +128,8 @@ struct insula_mirror_leave {
 #define INSULA_MIRROR_INVALIDATE	_IOW(INSULA_IOC, 0x79, struct insula_mirror_invalidate)
 #define INSULA_MIRROR_FORK	_IOR(INSULA_IOC, 0x7a, struct insula_mirror_fork)
 /*
- * Become the proxy of a mirror that was created for another process, attaching the calling thread to
- * the first slot. EBUSY: another process has.
+ * Become the proxy of a mirror that was created for another process, attaching the calling thread
+ * to the first slot. EBUSY: another process has.
  */
 #define INSULA_MIRROR_ADOPT	_IO(INSULA_IOC, 0x7b)
 #define INSULA_MIRROR_MAP	_IOW(INSULA_IOC, 0x7c, struct insula_mirror_map)

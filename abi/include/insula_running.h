@@ -12,7 +12,8 @@
  *	extended states				of each thread, in the same order
  *
  * The state of a program that leaves the LWK is the same, but that it names only the VMAs that are
- * memory of the LWK, and the signals that are pending in place of those of signalfds. It goes on with
+ * memory of the LWK, and the signals that are pending in place of those of signalfds. It goes on
+ * with
  *
  *	struct insula_lwk_running_range		up to the end: parts of the VMAs that have content
  */

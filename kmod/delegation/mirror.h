@@ -60,8 +60,8 @@ static inline bool insula_mirror_get(struct insula_mirror *mirror)
 void insula_mirror_put(struct insula_mirror *mirror);
 
 /*
- * Report a change of the proxy's stop state to the program's kernel: the proxy cannot catch SIGSTOP,
- * and the program's threads would run on. Called by a thread of the proxy.
+ * Report a change of the proxy's stop state to the program's kernel: the proxy cannot catch
+ * SIGSTOP, and the program's threads would run on. Called by a thread of the proxy.
  */
 void insula_mirror_report_stopped(struct insula_mirror *mirror);
 

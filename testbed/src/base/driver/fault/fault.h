@@ -4,6 +4,7 @@
 #define INSULA_FAULT_H
 
 #include <linux/completion.h>
+#include <linux/kallsyms.h>
 #include <linux/list.h>
 #include <linux/sched.h>
 #include <linux/types.h>
@@ -32,7 +33,7 @@ extern uint core;
 extern bool begin;
 
 /* Address of any symbol of the kernel; 0 if there is none. */
-extern unsigned long (*lookup)(const char *name);
+extern typeof(kallsyms_lookup_name) *lookup;
 /* A function that no fault calls. */
 void fault_target(void);
 /* Frees what faults of operations lead to. */

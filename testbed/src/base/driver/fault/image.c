@@ -25,8 +25,7 @@
 static struct exchange code, call, constants, gate, module_code, module_constants;
 
 /* A constant of this module. */
-extern const u64 fault_constant;
-const u64 fault_constant = 17;
+static const u64 fault_constant = 17;
 
 /* The page that an address of the image or of a module is in. */
 static struct page *page_of(unsigned long at)
@@ -157,7 +156,8 @@ static int module_constants_inject(void)
 {
 	u64 other = ~fault_constant;
 
-	return exchange_make(&module_constants, (unsigned long)&fault_constant, &other, sizeof(other));
+	return exchange_make(&module_constants, (unsigned long)&fault_constant, &other,
+			     sizeof(other));
 }
 
 static void module_constants_undo(void)

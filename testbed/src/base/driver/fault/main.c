@@ -51,7 +51,7 @@ module_param(core, uint, 0);
 bool begin;
 module_param(begin, bool, 0200);
 
-unsigned long (*lookup)(const char *name);
+typeof(kallsyms_lookup_name) *lookup;
 
 static const struct fault *const subjects[] = {
 	image_faults, list_faults, credentials_faults, hang_faults, memory_faults,
