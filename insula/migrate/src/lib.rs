@@ -18,6 +18,7 @@ mod state;
 mod stopped;
 
 use std::os::fd::OwnedFd;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use insula_abi::running::{Action, SIGNALS};
@@ -29,10 +30,10 @@ use insula_node as node;
 use nix::sys::signal::{SigSet, SigmaskHow};
 
 use failure::Failure;
-use proc::Process;
+use proc::{Mapping, Process};
 use setup::Setup;
 use state::{ProcessState, ThreadState};
-use stopped::{NotStopped, Stopped};
+use stopped::{NotStopped, Stopped, VDSO};
 
 pub use failure::Obstacle;
 
@@ -40,6 +41,9 @@ pub use failure::Obstacle;
 const UNCHANGED: &str = "it goes on where it was";
 /// Each mapping and each hole becomes one: Linux' default limit is 65530.
 const MAPPINGS_MAX: usize = 32_000;
+/// A process that has just called execve(2) has no vDSO for a moment.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(1);
+const EXEC_POLL: Duration = Duration::from_millis(5);
 /// Components of the extended state that need a permission of their own: AMX.
 const AMX: u64 = 3 << 17;
 
@@ -83,9 +87,14 @@ fn find_obstacles(process: Process) -> Result<Vec<Obstacle>, Failure> {
     if !found.is_empty() {
         return Ok(found);
     }
-    let mappings = process.mappings()?;
-    let is_proxy = mappings.iter().any(|one| one.name.contains(setup::MIRROR));
-    let has_vdso = mappings.iter().any(|one| one.name == "[vdso]");
+    let deadline = Instant::now() + EXEC_TIMEOUT;
+    let mut mappings = process.mappings()?;
+    let is_proxy = has(&mappings, setup::MIRROR);
+    while !has(&mappings, VDSO) && !is_proxy && Instant::now() < deadline {
+        sleep(EXEC_POLL);
+        mappings = process.mappings()?;
+    }
+    let has_vdso = has(&mappings, VDSO);
     let all = [
         (is_proxy, Obstacle::OnNode),
         (!has_vdso && !is_proxy, Obstacle::NoVdso),
@@ -98,6 +107,10 @@ fn find_obstacles(process: Process) -> Result<Vec<Obstacle>, Failure> {
     let there = all.into_iter().filter(|(is_there, _)| *is_there);
     found.extend(there.map(|(_, obstacle)| obstacle));
     Ok(found)
+}
+
+fn has(mappings: &[Mapping], name: &str) -> bool {
+    mappings.iter().any(|one| one.name.contains(name))
 }
 
 /// Checks that a process can be moved to a node.

@@ -10,6 +10,8 @@ use crate::proc::{Mapping, Memory, Process};
 use crate::ptrace::Tracee;
 use crate::restart::{self, SEQUENCE_SIZE};
 
+/// Name of the vDSO among a process's mappings.
+pub(crate) const VDSO: &str = "[vdso]";
 /// Offset of `rseq_cs` in `struct rseq`.
 const AT_SEQUENCE: u64 = 8;
 /// `CS` of a 64-bit program.
@@ -131,7 +133,7 @@ fn leave_sequence(thread: &mut Tracee, memory: &Memory) -> Result<(), Failure> {
 /// Finds an instruction `syscall` in the vDSO.
 fn find_syscall(mappings: &[Mapping], memory: &Memory) -> Result<u64, NotStopped> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let vdso = mappings.iter().find(|mapping| mapping.name == "[vdso]");
+    let vdso = mappings.iter().find(|mapping| mapping.name == VDSO);
     let vdso = vdso.ok_or(Obstacle::NoVdso)?.vma;
     let mut code = vec![0; (vdso.end - vdso.start) as usize];
     memory.read(vdso.start, &mut code)?;

@@ -1,10 +1,15 @@
 //! Running processes of the base are moved onto a node of the lightweight kernel: they keep their files
 //! and connections, and end as if nothing had happened.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::base::support::insula_command::{insula, with_cleanup};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -46,19 +51,24 @@ fn play(_: &Context) -> Result<(), Finding> {
     })
 }
 
-/// Runs a script in a folder of its own.
+/// Runs a script in a folder of its own. What it started ends with it.
 fn moves(name: &str, script: &str) -> Result<(), Finding> {
     let folder = Path::new(FOLDER).join(name);
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("common.py"), COMMON)?;
     fs::write(folder.join("script.py"), script)?;
-    let output = Command::new("python3")
+    // Not pipes: a program that outlives a failed script would keep them open.
+    let [output, errors] = ["output", "errors"].map(|name| folder.join(name));
+    let mut script = Command::new("python3")
         .args(["-B", "script.py", NODE])
         .current_dir(&folder)
-        .output()?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    println!("{name}: {}", text(&output.stdout).trim());
-    Finding::unless(output.status.success(), || {
-        format!("{name}: {}: {}", output.status, text(&output.stderr))
-    })
+        .stdout(File::create(&output)?)
+        .stderr(File::create(&errors)?)
+        .process_group(0)
+        .spawn()?;
+    let status = script.wait()?;
+    let _: Result<(), Errno> = killpg(Pid::from_raw(script.id().cast_signed()), Signal::SIGKILL);
+    println!("{name}: {}", fs::read_to_string(output)?.trim());
+    let errors = fs::read_to_string(errors)?;
+    Finding::unless(status.success(), || format!("{name}: {status}: {errors}"))
 }
