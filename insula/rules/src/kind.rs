@@ -30,6 +30,10 @@ pub enum Kind {
     TaskHung,
     /// A task could run, and gets no turn.
     TaskStarved,
+    /// A lock has an owner that has ended.
+    LockOrphaned,
+    /// Tasks wait for locks of each other.
+    Deadlock,
     /// A processor does not leave the kernel for other tasks.
     SoftLockup,
     /// A processor takes no interrupts.
@@ -50,7 +54,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Panic,
         Self::Oops,
         Self::CodeChanged,
@@ -63,6 +67,8 @@ impl Kind {
         Self::CredentialsChanged,
         Self::TaskHung,
         Self::TaskStarved,
+        Self::LockOrphaned,
+        Self::Deadlock,
         Self::SoftLockup,
         Self::HardLockup,
         Self::RcuStall,
@@ -89,6 +95,8 @@ impl Kind {
             Self::CredentialsChanged => "credentials-changed",
             Self::TaskHung => "task-hung",
             Self::TaskStarved => "task-starved",
+            Self::LockOrphaned => "lock-orphaned",
+            Self::Deadlock => "deadlock",
             Self::SoftLockup => "soft-lockup",
             Self::HardLockup => "hard-lockup",
             Self::RcuStall => "rcu-stall",
@@ -109,6 +117,7 @@ impl Kind {
                 | Self::ConstantsChanged
                 | Self::InterruptTableChanged
                 | Self::TaskHidden
+                | Self::LockOrphaned
                 | Self::ListCorrupted
         )
     }

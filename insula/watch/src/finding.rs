@@ -55,6 +55,12 @@ impl Finding {
         }
     }
 
+    /// The same, with more detail.
+    pub(crate) fn with_more(mut self, detail: &str) -> Self {
+        self.detail.push_str(detail);
+        self
+    }
+
     /// The same, with a repair.
     pub(crate) fn with_repair(self, repair: Option<Repair>) -> Self {
         Self { repair, ..self }

@@ -22,6 +22,7 @@
 mod check;
 mod finding;
 mod kcore;
+mod lock;
 mod module_files;
 mod repair;
 mod repair_node;

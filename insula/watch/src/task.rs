@@ -137,6 +137,11 @@ pub(crate) fn is_uninterruptible(task: &Place<'_, '_>) -> Result<bool, RunningEr
     Ok(state & UNINTERRUPTIBLE != 0 && state & (WAKEKILL | NOLOAD | FROZEN) == 0)
 }
 
+/// Whether it waits so that at most its end ends that.
+pub(crate) fn is_uninterruptible_or_killable(task: &Place<'_, '_>) -> Result<bool, RunningError> {
+    Ok(task.number("__state")? & UNINTERRUPTIBLE != 0)
+}
+
 /// Whether it is in a queue of those that can run.
 pub(crate) fn is_runnable(task: &Place<'_, '_>) -> Result<bool, RunningError> {
     Ok(task.number("__state")? == 0 && task.number("on_rq")? == 1)

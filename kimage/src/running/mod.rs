@@ -28,7 +28,7 @@ pub use modules::{LoadedModule, ModuleMemory};
 pub use object::{LIST_MAX, ListError, Object};
 pub use page_table::{Levels, PageTable};
 pub use processors::Processor;
-pub use registers::Registers;
+pub use registers::{Registers, THREAD_SIZE};
 
 use crate::btf::Btf;
 use crate::log::{LogLayout, Placement};

@@ -29,8 +29,9 @@ const FRAME_SIZE: usize = 8 * (ABOVE_WORDS + PT_REGS_WORDS);
 const KERNEL_CS: u64 = 0x10;
 /// The privilege level in a code segment's selector.
 const PRIVILEGE: u64 = 3;
-/// `THREAD_SIZE` of arch/x86/include/asm/page_64_types.h, without KASAN.
-const THREAD_SIZE: u64 = 16 << 10;
+/// Size of a thread's stack in the kernel, in bytes: `THREAD_SIZE` of
+/// arch/x86/include/asm/page_64_types.h, without KASAN.
+pub const THREAD_SIZE: u64 = 16 << 10;
 
 /// General registers of a processor, in the order of `struct pt_regs` and of ELF core files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

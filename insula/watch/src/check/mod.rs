@@ -7,6 +7,7 @@ mod hidden_modules;
 mod hidden_tasks;
 mod interrupt_table;
 mod kprobes;
+mod locks;
 mod lockups;
 mod memory;
 mod module_code;
@@ -78,6 +79,7 @@ pub(crate) fn all(
         Box::new(hidden_tasks::HiddenTasks),
         Box::new(hidden_modules::HiddenModules),
         Box::new(credentials::Credentials::default()),
+        Box::new(locks::Locks),
         Box::new(waiting::Waiting::default()),
         Box::new(memory::Memory),
         Box::new(own::OwnChecks::new(&rules.check, kernel)?),

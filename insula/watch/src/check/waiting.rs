@@ -2,6 +2,7 @@
 
 use super::{Check, Round};
 use crate::finding::{Finding, Kind};
+use crate::lock::Lock;
 use crate::target::{Place, Since};
 use crate::task::{Task, is_runnable, is_uninterruptible, listed, switches};
 use kimage::running::RunningError;
@@ -35,7 +36,9 @@ impl Check for Waiting {
             };
             let lasts = since.update((kind, run), round.now);
             tasks.insert(key, since);
-            found.extend(finding(round, kind, &task, lasts));
+            if let Some(finding) = finding(round, kind, &task, lasts) {
+                found.push(finding.with_more(&awaited(&place)?));
+            }
         }
         self.tasks = tasks;
         Ok(found)
@@ -52,6 +55,17 @@ fn wait(task: &Place<'_, '_>) -> Result<Option<(Kind, u64)>, RunningError> {
         return Ok(Some((Kind::TaskStarved, switches(task)?)));
     }
     Ok(None)
+}
+
+/// In words, the lock that a task waits for, and who has it.
+fn awaited(task: &Place<'_, '_>) -> Result<String, RunningError> {
+    let kernel = task.kernel();
+    let Some(lock) = Lock::awaited(task)? else {
+        return Ok(String::new());
+    };
+    let owner = Task::of(kernel.object(lock.owner, "task_struct")?)?;
+    let (lock, owner) = (lock.describe(kernel), owner.subject());
+    Ok(format!(", for {lock} of {owner}"))
 }
 
 fn finding(round: &Round<'_>, kind: Kind, task: &Task, lasts: Duration) -> Option<Finding> {

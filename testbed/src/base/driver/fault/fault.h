@@ -24,6 +24,7 @@ extern const struct fault image_faults[];
 extern const struct fault list_faults[];
 extern const struct fault credentials_faults[];
 extern const struct fault hang_faults[];
+extern const struct fault lock_faults[];
 extern const struct fault memory_faults[];
 extern const struct fault operations_faults[];
 

@@ -17,6 +17,9 @@
  *	fault=hung		a thread waits, and cannot be interrupted
  *	fault=soft		core `core` executes one thread only, from `begin` on
  *	fault=hard		core `core` takes no interrupts, from `begin` on
+ *	fault=mutex		a thread waits for a mutex of one that has ended
+ *	fault=semaphore		the same of a read-write semaphore
+ *	fault=deadlock		two threads wait for mutexes of each other
  *	fault=memory		two thirds of the free memory are taken
  *	fault=slab		a third of the free memory is in small objects
  *	fault=super		an operation of the root file system leads to no code
@@ -54,7 +57,7 @@ module_param(begin, bool, 0200);
 typeof(kallsyms_lookup_name) *lookup;
 
 static const struct fault *const subjects[] = {
-	image_faults, list_faults, credentials_faults, hang_faults, memory_faults,
+	image_faults, list_faults, credentials_faults, hang_faults, lock_faults, memory_faults,
 	operations_faults,
 };
 

@@ -80,7 +80,7 @@ const fn fault(name: &'static str, kind: &'static str, part: &'static str) -> Fa
 }
 
 /// Faults that are made together, in this order. The driver's threads are found by the check.
-const TOGETHER: [Fault; 21] = [
+const TOGETHER: [Fault; 24] = [
     fault("code", "code-changed", "kernel_halt"),
     fault("call", "call-redirected", "kernel_halt"),
     fault("constants", "constants-changed", "sys_call_table"),
@@ -108,9 +108,14 @@ const TOGETHER: [Fault; 21] = [
     fault("hook", REDIRECTED, "nf_hook_entry.hook"),
     fault("credentials", "credentials-changed", "(sleep)"),
     fault("hung", "task-hung", "(insula_fault)"),
+    fault("mutex", "lock-orphaned", ORPHANED_MUTEX),
+    fault("semaphore", "lock-orphaned", ORPHANED_SEMAPHORE),
+    fault("deadlock", "deadlock", "waits for the mutex at"),
     fault("slab", "slab-growth", ""),
     fault("memory", "memory-exhausted", ""),
 ];
+const ORPHANED_MUTEX: &str = "the mutex at";
+const ORPHANED_SEMAPHORE: &str = "the read-write semaphore at";
 const REDIRECTED: &str = "operation-redirected";
 const NO_PROCESS: &str = "0";
 const CHECKED: Expected = Expected {
@@ -131,9 +136,14 @@ const HANGS_ALSO: [&str; 5] = [
 ];
 /// Faults that are repaired together; of a node that cannot be paused, code and what is larger than
 /// two words stay as they are.
-const REPAIRED: [Fault; 1] = [fault("gate", "interrupt-table-changed", "vector 22")];
-const REPAIRED_IN_PAUSE: [Fault; 3] = [
+const REPAIRED: [Fault; 2] = [
+    fault("gate", "interrupt-table-changed", "vector 22"),
+    fault("mutex", "lock-orphaned", ORPHANED_MUTEX),
+];
+const REPAIRED_IN_PAUSE: [Fault; 5] = [
     REPAIRED[0],
+    REPAIRED[1],
+    fault("semaphore", "lock-orphaned", ORPHANED_SEMAPHORE),
     fault("code", "code-changed", "kernel_halt"),
     fault("unlisted", "task-hidden", "but not in the task list"),
 ];
