@@ -1,5 +1,7 @@
 //! Watching kernels from outside.
 
+mod faults;
+mod many_faults;
 mod supervised;
 pub(super) mod watch;
 pub(super) mod watch_base;

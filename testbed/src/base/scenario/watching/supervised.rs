@@ -7,7 +7,8 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::watch::{DRIVER, NAME, in_node};
+use super::faults::DRIVER;
+use super::watch::{NAME, in_node};
 use crate::base::Finding;
 use crate::base::support::insula_command::{insula, text, wait_for};
 use crate::base::support::nodes::in_node::script;

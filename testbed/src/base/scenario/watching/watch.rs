@@ -10,8 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::supervised;
-use super::watcher_process::{Expected, WatcherProcess};
+use super::faults::{
+    CHECKED, DRIVER, Fault, HANGS, HANGS_ALSO, NO_PROCESS, REPAIRED, REPAIRED_IN_PAUSE, TOGETHER,
+    UNDONE, expected, make,
+};
+use super::watcher_process::WatcherProcess;
+use super::{many_faults, supervised};
 use crate::base::support::insula_command::{
     Answer, assert_equal, insula, text, try_insula, with_cleanup,
 };
@@ -33,7 +37,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: Duration::from_secs(900),
-    soak_limit: Some(Duration::from_secs(1500)),
+    soak_limit: Some(Duration::from_secs(4 * 3600)),
     play,
 };
 
@@ -70,85 +74,6 @@ const CONTENT: &str = "/tmp/watched";
 const PROGRAMS: [&str; 8] = [
     "insmod", "rmmod", "sh", "sleep", "cat", "mount", "umount", "kill",
 ];
-pub(super) const DRIVER: &str = "insula_fault.ko";
-
-/// A fault, and what is found of it.
-type Fault = (&'static str, Expected);
-
-const fn fault(name: &'static str, kind: &'static str, part: &'static str) -> Fault {
-    (name, Expected { kind, part })
-}
-
-/// Faults that are made together, in this order. The driver's threads are found by the check.
-const TOGETHER: [Fault; 24] = [
-    fault("code", "code-changed", "kernel_halt"),
-    fault("call", "call-redirected", "kernel_halt"),
-    fault("constants", "constants-changed", "sys_call_table"),
-    fault("gate", "interrupt-table-changed", "vector 22"),
-    fault(
-        "module-code",
-        "code-changed",
-        "insula_fault:fault_target+0x9",
-    ),
-    fault(
-        "module-constants",
-        "constants-changed",
-        "insula_fault:fault_constant+0x0",
-    ),
-    fault("unlisted", "task-hidden", "but not in the task list"),
-    fault("unnumbered", "task-hidden", "but not in the table of ids"),
-    fault("module", "module-hidden", "not in the list of modules"),
-    fault("super", REDIRECTED, "super_operations.freeze_super"),
-    fault("inode", REDIRECTED, "inode_operations.fiemap"),
-    fault("file", REDIRECTED, "file_operations.remap_file_range"),
-    fault("proto", REDIRECTED, "proto.unhash"),
-    fault("socket", REDIRECTED, "proto_ops.shutdown"),
-    fault("handler", REDIRECTED, "net_protocol.handler"),
-    fault("packet", REDIRECTED, "packet_type.func"),
-    fault("hook", REDIRECTED, "nf_hook_entry.hook"),
-    fault("credentials", "credentials-changed", "(sleep)"),
-    fault("hung", "task-hung", "(insula_fault)"),
-    fault("mutex", "lock-orphaned", ORPHANED_MUTEX),
-    fault("semaphore", "lock-orphaned", ORPHANED_SEMAPHORE),
-    fault("deadlock", "deadlock", "waits for the mutex at"),
-    fault("slab", "slab-growth", ""),
-    fault("memory", "memory-exhausted", ""),
-];
-const ORPHANED_MUTEX: &str = "the mutex at";
-const ORPHANED_SEMAPHORE: &str = "the read-write semaphore at";
-const REDIRECTED: &str = "operation-redirected";
-const NO_PROCESS: &str = "0";
-const CHECKED: Expected = Expected {
-    kind: "check",
-    part: "waits: pid ",
-};
-/// Faults that occupy a core, and what may be found besides.
-const HANGS: [Fault; 2] = [
-    fault("soft", "soft-lockup", "cpu 1"),
-    fault("hard", "hard-lockup", "cpu 1"),
-];
-const HANGS_ALSO: [&str; 5] = [
-    "check",
-    "rcu-stall",
-    "soft-lockup",
-    "task-hung",
-    "task-starved",
-];
-/// Faults that are repaired together; of a node that cannot be paused, code and what is larger than
-/// two words stay as they are.
-const REPAIRED: [Fault; 2] = [
-    fault("gate", "interrupt-table-changed", "vector 22"),
-    fault("mutex", "lock-orphaned", ORPHANED_MUTEX),
-];
-const REPAIRED_IN_PAUSE: [Fault; 5] = [
-    REPAIRED[0],
-    REPAIRED[1],
-    fault("semaphore", "lock-orphaned", ORPHANED_SEMAPHORE),
-    fault("code", "code-changed", "kernel_halt"),
-    fault("unlisted", "task-hidden", "but not in the task list"),
-];
-/// The first one that is repaired, which is undone.
-const UNDONE: Fault = fault("constants", "constants-changed", "sys_call_table");
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
@@ -200,6 +125,8 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
         hang_is_found(context, &watcher, fault).map_err(|finding| finding.when(fault.0))?;
     }
     own_patches_are_none(context, &watcher)?;
+    many_faults::are_found(context, &watcher)?;
+    many_faults::work_is_none(context, &watcher)?;
     drop(watcher);
     context.figure("found-at", began.elapsed().as_secs_f64(), "s")?;
     are_repaired(match isolation {
@@ -240,17 +167,6 @@ pub(super) fn in_node(words: &str) -> Result<String, Finding> {
         format!("`{words}`: status {status}, {output}")
     })?;
     Ok(output)
-}
-
-/// Makes faults, by the names of them; some in a process.
-fn make(faults: &[Fault], process: &str) -> Result<(), Finding> {
-    let names: Vec<_> = faults.iter().map(|(name, _)| *name).collect();
-    let names = names.join(",");
-    in_node(&format!("insmod /{DRIVER} process={process} fault={names}")).map(drop)
-}
-
-fn expected(faults: &[Fault]) -> Vec<Expected> {
-    faults.iter().map(|(_, expected)| *expected).collect()
 }
 
 /// Faults are made together: each is found, and nothing else is. They are undone, and that is told.
