@@ -15,8 +15,8 @@ use crate::base::{Context, Finding};
 
 /// How often each fault is made: some 200 together.
 const ROUNDS: u64 = 9;
-/// For how many minutes the node works.
-const WORK_MIN: u64 = 60;
+/// For how many minutes a node works: with two nodes an hour.
+const WORK_MIN: u64 = 30;
 /// What the node does for a while, over and over: processes, files, memory, and what changes its own
 /// kernel: modules, kprobes, ftrace.
 const WORK: &str = "
