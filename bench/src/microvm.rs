@@ -45,7 +45,7 @@ impl Executor {
     }
 }
 
-/// A virtual machine to boot: one core, 256 MiB.
+/// A virtual machine to boot, with 256 MiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Microvm<'a> {
     /// Accelerator.
@@ -58,9 +58,11 @@ pub struct Microvm<'a> {
     pub tsc_khz: u32,
     /// Added to its kernel's command line, which names the console and the frequency.
     pub append: &'a str,
+    /// Number of its cores.
+    pub cores: usize,
     /// Arguments for QEMU: its devices, if any.
     pub devices: &'a [&'a str],
-    /// Core of the host that its VCPU thread is bound to, if any. QEMU's other threads, and the
+    /// Core of the host that the thread of its first VCPU is bound to, if any. QEMU's other threads, and the
     /// kernel's that serve its devices, are not bound.
     pub core: Option<usize>,
 }
@@ -114,7 +116,8 @@ impl Microvm<'_> {
         command.args(["-name", "microvm,debug-threads=on"]);
         command.args(["-M", MACHINE]);
         command.args(self.executor.arguments());
-        command.args(["-smp", "1", "-m", "256M", "-no-reboot", "-nodefaults"]);
+        command.arg("-smp").arg(self.cores.to_string());
+        command.args(["-m", "256M", "-no-reboot", "-nodefaults"]);
         command.args(["-no-user-config", "-display", "none", "-serial", "stdio"]);
         command.args(self.devices);
         command.arg("-kernel").arg(self.kernel);

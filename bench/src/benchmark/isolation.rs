@@ -13,7 +13,10 @@ use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{FOLDER, INSIDE_PROBE, Inside, PROBE, lines, probed_s, wait_until_ready};
+use crate::inside::{
+    FOLDER, GUEST_ADDRESS, INSIDE_PROBE, Inside, NetworkGuest, PROBE, lines, probed_s,
+    wait_until_ready,
+};
 use crate::microvm::{Executor, Microvm, SHORTER_BOOT};
 use crate::primitive::Primitive;
 use crate::tcp;
@@ -25,9 +28,19 @@ const IMAGE: &str = "primitives";
 const AGENT_IMAGE: &str = "living";
 /// Initial file system in memory, with the probe.
 const INITRD: &str = "/run/primitives.cpio";
-/// A file of the base, by its path in the node, and its size; bytes sent by TCP.
+/// A file of the base, by its path in the node, and another one that is a disk.
 const FILE: &str = "/data";
+const DISK: &str = "/run/isolation.disk";
+/// Size of both; bytes sent by TCP.
 const BYTES: usize = 32 << 20;
+/// The guest's, and the core of the one on the network, which no node has.
+const GUEST_DISK: [&str; 4] = [
+    "-drive",
+    "if=none,id=disk,format=raw,file=/run/isolation.disk",
+    "-device",
+    "virtio-blk-device,drive=disk",
+];
+const GUEST_CORE: usize = 1;
 /// Time in which exits are counted.
 const MINUTE: Duration = Duration::from_secs(60);
 /// A round takes seconds on a quiet computer.
@@ -42,6 +55,12 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev 2>/dev/null
 klog() { echo "$*" > /dev/kmsg; }
 
+load() {
+	while read -r module; do
+		insmod "/lib/modules/$(uname -r)/$module"
+	done < "/lib/modules/$(uname -r)/$1"
+}
+
 klog "insula-node: ready"
 case "$(cat /proc/cmdline)" in
 *do=idle*) ;;
@@ -50,6 +69,13 @@ case "$(cat /proc/cmdline)" in
 	for name in NAMES; do
 		klog "primitive $name $(/probe primitive $name 2>/dev/null)"
 	done
+	;;
+esac
+case "$(cat /proc/cmdline)" in
+*disk=*)
+	load mmio
+	load block
+	klog "disk $(/probe through /dev/vda 2>/dev/null)"
 	;;
 esac
 while :; do sleep 1000; done
@@ -90,11 +116,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "isolation",
     title: "A confined node, beside a direct one and a guest of KVM",
     how: "The same kernel and initrd, whose first process measures: on a node of two cores, direct and \
-          confined (`--isolation vmm`), and in QEMU's microvm with KVM and one core inside the emulated \
+          confined (`--isolation vmm`), and in QEMU's microvm with KVM and two cores inside the emulated \
           machine. *Boot* is from Enter to the first process. Each thing is done 2,000 times in a round on \
           one core; the figures are of the medians. *Far memory* is an access in random order to 64 MiB, \
           where each walks page tables, and in a guest the nested ones, too; *near memory* to 16 KiB. A \
-          file of 32 MiB is read through virtiofs, and as much sent by TCP, by nodes with an agent. \
+          file of 32 MiB is read through virtiofs, and through a disk (virtio-blk), and as much sent by TCP, by \
+          nodes with an agent; the guest has QEMU's own disk, and vhost-net. \
           *Exits* leave the node's kernel for its monitor, by cause: during its boot, and in a minute. All \
           of it is QEMU's emulation of nested paging and SVM: an exit and a nested walk cost more there \
           than on hardware. The goals are for what walks no nested tables.",
@@ -115,19 +142,16 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         "page-fault": "first touch of a page", Microseconds;
         "far-memory": "access to far memory", Microseconds;
         "near-memory": "access to near memory", Microseconds;
+        "ipi": "an interrupt to the other core and its answer", Microseconds;
+        "disk": "a disk, read through", MegabytesPerSecond;
+        "stream": "TCP from the base", MegabytesPerSecond;
         ],
-        Row::time("isolation.ipi.vmm", "an interrupt to the other core and its answer, confined", "")
-            .unit(Unit::Microseconds)
-            .beside("isolation.ipi.direct"),
-        Row::time("isolation.ipi.direct", "the same, direct", "").unit(Unit::Microseconds),
         share("isolation.share.null-call", "getpid, confined / direct"),
         share("isolation.share.context-switch", "context switch, confined / direct"),
         share("isolation.share.pipe", "pipe, confined / direct"),
         share("isolation.share.near-memory", "near memory, confined / direct"),
         rate("isolation.file.vmm", "a file by virtiofs, confined").beside("isolation.file.direct"),
         rate("isolation.file.direct", "a file by virtiofs, direct"),
-        rate("isolation.stream.vmm", "TCP from the base, confined").beside("isolation.stream.direct"),
-        rate("isolation.stream.direct", "TCP from the base, direct"),
         exits("isolation.exits.boot", "exits until the first process, two cores").goal(200.0).drawn(),
         exits("isolation.exits.boot-cpuid", "of them CPUID"),
         exits("isolation.exits.boot-msr", "of them model-specific registers"),
@@ -151,7 +175,9 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     .concat();
     inside.command.run(&add)?;
     inside.build_image(AGENT_IMAGE, KERNEL)?;
-    fs::write(format!("{FOLDER}{FILE}"), vec![0x5a; BYTES])?;
+    for path in [&format!("{FOLDER}{FILE}"), DISK] {
+        fs::write(path, vec![0x5a; BYTES])?;
+    }
     for _ in 0..inside.count {
         let direct = primitives(inside, "direct")?;
         let confined = primitives(inside, "vmm")?;
@@ -227,7 +253,7 @@ fn primitives(inside: &Inside, isolation: &str) -> Result<Vec<(&'static str, f64
     Ok(medians)
 }
 
-/// The same in a guest of KVM, but for the interrupt: it has one core.
+/// The same in a guest of KVM, which then reads a disk; and a stream to another one.
 fn guest(inside: &Inside) -> Result<(), Finding> {
     let (machine, _) = inside.driver.machine()?;
     let enter = Instant::now();
@@ -236,23 +262,40 @@ fn guest(inside: &Inside) -> Result<(), Finding> {
         kernel: &inside.kernel(KERNEL)?,
         initrd: INITRD.as_ref(),
         tsc_khz: machine.tsc_khz,
-        append: SHORTER_BOOT,
-        devices: &[],
+        append: &format!("{SHORTER_BOOT} disk=vda"),
+        cores: 2,
+        devices: &GUEST_DISK,
         core: None,
     }
     .start()?;
     let ready = guest.wait_for(crate::inside::READY)?;
     inside.record("isolation.boot.kvm", ready - enter)?;
     for primitive in Primitive::ALL {
-        if primitive == Primitive::Ipi {
-            continue;
-        }
         let prefix = format!("primitive {} ", primitive.name());
         let (_, line) = guest.next_with(&prefix)?;
         let row = format!("isolation.{}.kvm", primitive.name());
         inside.record(&row, median_us(inside, &line)?)?;
     }
-    Ok(())
+    let (_, line) = guest.next_with("disk ")?;
+    inside.record(
+        "isolation.disk.kvm",
+        rate_of(median_us(inside, &line)? / 1e6),
+    )?;
+    drop(guest);
+    let _guest = NetworkGuest::start(inside, KERNEL, GUEST_CORE)?;
+    let rate = rate_of(stream_s(inside, GUEST_ADDRESS)?);
+    inside.record("isolation.stream.kvm", rate)
+}
+
+/// The rate of a transfer of [`BYTES`] in so many seconds, in MB/s.
+fn rate_of(seconds: f64) -> f64 {
+    BYTES as f64 / 1e6 / seconds
+}
+
+/// Sends [`BYTES`] to the server at an address. Returns the time in seconds.
+fn stream_s(inside: &Inside, address: &str) -> Result<f64, Finding> {
+    let ticks = tcp::stream(address, BYTES)? as f64;
+    Ok(ticks / 1e3 / f64::from(inside.driver.machine()?.0.tsc_khz))
 }
 
 /// The median of a line `… primitive NAME MEDIAN P99`, which are in ticks.
@@ -263,30 +306,37 @@ fn median_us(inside: &Inside, line: &str) -> Result<f64, Finding> {
     Ok(median * 1e3 / f64::from(inside.driver.machine()?.0.tsc_khz))
 }
 
-/// A file through virtiofs, and a stream by TCP.
+/// A file through virtiofs, a disk, and a stream by TCP.
 fn transfers(inside: &Inside, isolation: &str) -> Result<(), Finding> {
     let size = ["--cpus", "1", "--memory", "256M", "--isolation", isolation];
-    let root = ["--rootfs", FOLDER, "--network", "--name", NODE];
+    let devices = [
+        "--rootfs",
+        FOLDER,
+        "--network",
+        "--disk",
+        DISK,
+        "--name",
+        NODE,
+    ];
     let serve = ["--", INSIDE_PROBE, "serve"];
-    let words = [&["run", "--image", AGENT_IMAGE], &size[..], &root, &serve].concat();
+    let words = [
+        &["run", "--image", AGENT_IMAGE],
+        &size[..],
+        &devices,
+        &serve,
+    ]
+    .concat();
     inside.command.run(&words)?;
-    let mut read = inside.command.prepare();
-    read.args(["exec", NODE, "--", INSIDE_PROBE, "through", FILE]);
-    let rate = |seconds: f64| BYTES as f64 / 1e6 / seconds;
-    inside.record(
-        &format!("isolation.file.{isolation}"),
-        rate(probed_s(inside, &mut read)?),
-    )?;
-    let address = inspect(inside)?["address"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let ticks = tcp::stream(&address, BYTES)? as f64;
-    let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
-    inside.record(
-        &format!("isolation.stream.{isolation}"),
-        rate(ticks / 1e3 / khz),
-    )?;
+    for (row, path) in [("file", FILE), ("disk", "/dev/vda")] {
+        let mut read = inside.command.prepare();
+        read.args(["exec", NODE, "--", INSIDE_PROBE, "through", path]);
+        let rate = rate_of(probed_s(inside, &mut read)?);
+        inside.record(&format!("isolation.{row}.{isolation}"), rate)?;
+    }
+    let shown = inspect(inside)?;
+    let address = shown["address"].as_str().unwrap_or_default();
+    let rate = rate_of(stream_s(inside, address)?);
+    inside.record(&format!("isolation.stream.{isolation}"), rate)?;
     inside.command.run(&["rm", "--force", NODE]).map(drop)
 }
 

@@ -114,6 +114,7 @@ fn outside(outside: &Outside) -> Result<(), Finding> {
                 initrd: outside.initrd(),
                 tsc_khz: outside.tsc_khz,
                 append: SHORTER_BOOT,
+                cores: 1,
                 devices: &[],
                 core: None,
             }

@@ -44,6 +44,7 @@ impl Guest {
             initrd: PEER_INITRD_PATH.as_ref(),
             tsc_khz: machine.tsc_khz,
             append: "cryptomgr.notests do=guest",
+            cores: 1,
             devices: &["-device", &format!("vhost-vsock-device,guest-cid={CID}")],
             core: Some(core),
         }

@@ -141,6 +141,7 @@ impl Inside {
             initrd: self.initrd(),
             tsc_khz: machine.tsc_khz,
             append: SHORTER_BOOT,
+            cores: 1,
             devices: &[],
             core: None,
         }

@@ -19,6 +19,7 @@ const TAP_COMMANDS: [&str; 4] = [
     "ip address add 10.77.0.1/24 dev tap0",
     "ip link set tap0 up",
 ];
+const TAP_REMOVAL: &str = "ip link delete tap0";
 const NETWORK: [&str; 4] = [
     "-netdev",
     "tap,id=network,ifname=tap0,script=no,downscript=no,vhost=on",
@@ -53,11 +54,19 @@ impl NetworkGuest {
             initrd: Path::new(INITRD),
             tsc_khz: machine.tsc_khz,
             append: &format!("{SHORTER_BOOT} do=server address={GUEST_ADDRESS}/24"),
+            cores: 1,
             devices: &NETWORK,
             core: Some(core),
         }
         .start()?;
         machine.wait_for(SERVES)?;
         Ok(Self(machine))
+    }
+}
+
+impl Drop for NetworkGuest {
+    fn drop(&mut self) {
+        // The guest is killed with it in any case.
+        let _ = run_lines(&[TAP_REMOVAL]);
     }
 }

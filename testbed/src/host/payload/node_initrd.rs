@@ -13,13 +13,14 @@ use crate::node;
 
 /// Drivers by purpose: a press of the power button is to be an event that a program can read; an
 /// NVMe drive, a virtio network card and sockets to the base are to work, and in a virtual machine
-/// the virtio devices of QEMU's `microvm`.
-const MODULES: [(&str, &[&str]); 5] = [
+/// the virtio devices of QEMU's `microvm`, a disk among them.
+const MODULES: [(&str, &[&str]); 6] = [
     ("button", &["button", "evdev"]),
     ("disk", &["nvme"]),
     ("network", &["virtio_pci", "virtio_net"]),
     ("vsock", &["vmw_vsock_virtio_transport"]),
     ("mmio", &["virtio_mmio"]),
+    ("block", &["virtio_blk"]),
 ];
 
 /// Failure to make the nodes' initial file system.
