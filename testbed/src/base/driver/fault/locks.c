@@ -98,7 +98,7 @@ static DECLARE_COMPLETION(second_has);
 static int first_lock(void *data)
 {
 	mutex_lock(&firsts);
-	complete(&first_has);
+	complete_all(&first_has);
 	wait_for_completion(&second_has);
 	mutex_lock(&seconds);
 	mutex_unlock(&seconds);
@@ -109,7 +109,7 @@ static int first_lock(void *data)
 static int second_lock(void *data)
 {
 	mutex_lock(&seconds);
-	complete(&second_has);
+	complete_all(&second_has);
 	wait_for_completion(&first_has);
 	mutex_lock(&firsts);
 	mutex_unlock(&firsts);
@@ -128,7 +128,7 @@ static int deadlock_inject(void)
 		return err;
 	err = fault_thread_run(&second, second_lock);
 	if (err) {
-		complete(&second_has);
+		complete_all(&second_has);
 		fault_thread_end(&first);
 	}
 	return err;
