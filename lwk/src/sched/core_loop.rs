@@ -265,18 +265,13 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
     if thread.has_uncaught_signal() {
         return proxy_signals::restore_proxy_handler(thread);
     }
-    if thread.handle.is_signal_pending() {
-        // A handler's frame holds where the program goes on: that must be known by then.
-        rseq::resume(&mut thread);
-        if thread.missing_page.is_none() {
-            thread.missing_page = signal_delivery::missing_stack_page(&thread);
-        }
-        // Before the program goes on: it would find its call interrupted without its handler.
-        if let Some((missing, retry)) = thread.missing_page.take() {
-            return fault_in(thread, missing, retry);
-        }
-    }
     signal_delivery::deliver_signals(&mut thread);
+    // Before the program goes on: it would find its call interrupted without its handler.
+    if let Some((missing, retry)) = thread.missing_page.take()
+        && !thread.process.is_exiting()
+    {
+        return fault_in(thread, missing, retry);
+    }
     if let Some(signal) = thread.stopping {
         return proxy_signals::stop(thread, signal);
     }
@@ -311,7 +306,7 @@ fn fault_in(thread: Box<Thread>, missing: MissingPage, retry: Retry) -> Flow {
     match retry {
         Retry::Call => dispatch::retry(thread, missing),
         Retry::Sequence => rseq::complete(thread, missing),
-        Retry::Signals => signal_delivery::fault_in_stack(thread, missing),
+        Retry::Signals => signal_delivery::fault_in(thread, missing),
     }
 }
 

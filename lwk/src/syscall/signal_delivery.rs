@@ -9,16 +9,26 @@ use crate::model::signals::action::Action;
 use crate::model::signals::frame::{self, AltStack, InterruptedThread};
 use crate::model::signals::info::Info;
 use crate::model::signals::number;
-use crate::model::signals::set::{UNBLOCKABLE, bit};
+use crate::model::signals::set::{Set, UNBLOCKABLE, bit};
 use crate::syscall::table;
 use crate::task::address_space::base_access::{self, MissingPage, Retry};
 use crate::task::flow::Flow;
 use crate::task::thread::{InterruptedCall, Thread};
-use crate::task::{loader, rseq, stop};
+use crate::task::{rseq, stop};
+
+/// An address at which no program has memory.
+const NOWHERE: u64 = 1 << 63;
 
 /// Handles the pending signals of a thread. Afterwards the thread may have exited, with its
-/// program, or be stopping it.
+/// program, or be stopping it; or it needs a page of a base mapping, and [`fault_in`] is due.
 pub(crate) fn deliver_signals(thread: &mut Thread) {
+    if let Some((info, action)) = thread.undelivered.take() {
+        handle(thread, info, action);
+        if thread.undelivered.is_some() {
+            return;
+        }
+        unblock(thread);
+    }
     let syscall = thread.interruptible_call.take();
     if syscall.is_some() {
         thread.process.take_base_signals();
@@ -26,18 +36,28 @@ pub(crate) fn deliver_signals(thread: &mut Thread) {
     if syscall.is_none() && !thread.handle.is_signal_pending() {
         return;
     }
-    finish_sigwait(thread, syscall);
+    if !finish_sigwait(thread, syscall) {
+        thread.interruptible_call = syscall;
+        return;
+    }
     let interrupted = syscall
         .and_then(|number| interrupted_call(thread, number))
         .or_else(|| reinterrupt(thread));
     let interrupted = handle_pending(thread, interrupted);
-    if let Some(blocked) = thread.saved_blocked.take() {
-        thread.process.signals().block(thread.id, blocked);
-    }
+    unblock(thread);
     // The signal that interrupted the call went to another thread, or was ignored.
     if let Some(call) = interrupted.filter(|&call| is_restarted(call, false, thread)) {
         restart_syscall(thread, call.number);
         thread.restarted_call = Some(call);
+    }
+}
+
+/// Ends what a call has blocked while it waited, unless a handler's frame is still to hold that.
+fn unblock(thread: &mut Thread) {
+    if thread.undelivered.is_none()
+        && let Some(blocked) = thread.saved_blocked.take()
+    {
+        thread.process.signals().block(thread.id, blocked);
     }
 }
 
@@ -55,36 +75,25 @@ fn interrupted_call(thread: &mut Thread, number: u64) -> Option<InterruptedCall>
     Some(InterruptedCall { number, has_begun })
 }
 
-/// Returns a page that the delivery of a signal may need, if a stack of the thread, or where it wants
-/// the signal that it waits for, is in a base mapping, and the page is missing there.
-pub(crate) fn missing_stack_page(thread: &Thread) -> Option<(MissingPage, Retry)> {
-    let frame_size = loader::frame_size();
-    let AltStack { start, size, .. } = thread.alt_stack;
-    let of_frame = |top: u64| (top.saturating_sub(frame_size), top);
-    let awaited = thread.sigwait.map_or(0, |(_, to)| to);
-    let parts = [
-        of_frame(thread.context.registers.rsp),
-        of_frame(start.wrapping_add(size)),
-        (awaited, awaited.saturating_add(Info::SIZE as u64)),
-    ];
-    let mut space = thread.process.space();
-    for (bottom, top) in parts {
-        if let Some(part) = space.base_mapping_within(bottom, top)
-            && space.can_write(part.start, part.end) == Err(Errno::EBASEPAGE)
-        {
-            return base_access::take_missing().map(|page| (page, Retry::Signals));
-        }
-    }
-    None
+/// Notes the page of a base mapping for which the last access failed.
+fn note_missing_page(thread: &mut Thread) {
+    thread.missing_page = base_access::take_missing().map(|page| (page, Retry::Signals));
 }
 
-/// Faults in a page of a stack. If that fails, the signals are delivered without it: writing the
-/// frame may fail, too.
-pub(crate) fn fault_in_stack(thread: Box<Thread>, missing: MissingPage) -> Flow {
+/// Faults in a page that the delivery of a signal needs. If that fails, writing there fails, too.
+pub(crate) fn fault_in(thread: Box<Thread>, missing: MissingPage) -> Flow {
     Flow::handler(thread, move |mut thread| async move {
-        let faulted = thread.fault_in(missing.address, missing.access).await;
-        if faulted.is_err() {
-            deliver_signals(&mut thread);
+        if thread
+            .fault_in(missing.address, missing.access)
+            .await
+            .is_err()
+        {
+            if let Some((info, _)) = thread.undelivered.take() {
+                frame_fault(&mut thread, info.signal);
+            }
+            if let Some((_, to)) = &mut thread.sigwait {
+                *to = NOWHERE;
+            }
         }
         Flow::Continue(thread)
     })
@@ -99,6 +108,7 @@ fn handle_pending(
     while thread.handle.is_signal_pending()
         && !thread.process.is_exiting()
         && thread.stopping.is_none()
+        && thread.undelivered.is_none()
     {
         let disposition = thread.process.signals().next(thread.id);
         match disposition {
@@ -116,7 +126,7 @@ fn handle_pending(
                 {
                     restart_syscall(thread, call.number);
                 }
-                handle(thread, &info, &action);
+                handle(thread, info, action);
             }
         }
     }
@@ -150,11 +160,18 @@ fn restart_syscall(thread: &mut Thread, number: u64) {
     registers.rax = number;
 }
 
-/// Sets the result of sigtimedwait(2): a signal or a timeout.
-fn finish_sigwait(thread: &mut Thread, syscall: Option<u64>) {
-    let Some((awaited, to)) = thread.sigwait.take() else {
-        return;
+/// Sets the result of sigtimedwait(2): a signal or a timeout. Returns whether it has; else the page for
+/// the signal's information is missing.
+fn finish_sigwait(thread: &mut Thread, syscall: Option<u64>) -> bool {
+    let Some((awaited, to)) = thread.sigwait else {
+        return true;
     };
+    let end = to.saturating_add(Info::SIZE as u64);
+    if to != 0 && thread.process.space().can_write(to, end) == Err(Errno::EBASEPAGE) {
+        note_missing_page(thread);
+        return false;
+    }
+    thread.sigwait = None;
     let info = {
         let mut signals = thread.process.signals();
         signals.await_signals(thread.id, 0);
@@ -173,6 +190,7 @@ fn finish_sigwait(thread: &mut Thread, syscall: Option<u64>) {
         }
         None => {}
     }
+    true
 }
 
 fn dump_core_and_exit(thread: &mut Thread, signal: u32) {
@@ -184,11 +202,16 @@ fn dump_core_and_exit(thread: &mut Thread, signal: u32) {
     thread.begin_core_dump(signal);
 }
 
-/// Sets up a signal handler's frame and registers.
-fn handle(thread: &mut Thread, info: &Info, action: &Action) {
+/// Sets up a signal handler's frame and registers; if a page is missing for that, it is undelivered.
+fn handle(thread: &mut Thread, info: Info, action: Action) {
+    // The frame holds where the program goes on: that must be known by then.
     rseq::resume(thread);
+    if thread.missing_page.is_some() {
+        thread.undelivered = Some((info, action));
+        return;
+    }
     let blocked_now = thread.process.signals().blocked(thread.id);
-    let blocked = thread.saved_blocked.take().unwrap_or(blocked_now);
+    let blocked = thread.saved_blocked.unwrap_or(blocked_now);
     thread.extended.save();
     let interrupted = InterruptedThread {
         registers: &thread.context.registers,
@@ -198,16 +221,27 @@ fn handle(thread: &mut Thread, info: &Info, action: &Action) {
         enabled: insula_bare::ExtendedState::enabled(),
         fault: thread.last_exception,
     };
-    let frame = frame::build(&interrupted, info, action);
-    let written = frame.as_ref().is_some_and(|frame| {
+    let frame = frame::build(&interrupted, &info, &action).ok_or(Errno::EFAULT);
+    let written = frame.and_then(|frame| {
         let mut space = thread.process.space();
-        space.write(frame.address, &frame.bytes).is_ok()
+        space.write(frame.address, &frame.bytes)?;
+        Ok(frame)
     });
-    let (Some(frame), true) = (frame, written) else {
-        return frame_fault(thread, info.signal);
-    };
+    match written {
+        Ok(frame) => enter_handler(thread, frame.address, blocked, &info, &action),
+        Err(Errno::EBASEPAGE) => {
+            note_missing_page(thread);
+            thread.undelivered = Some((info, action));
+        }
+        Err(_) => frame_fault(thread, info.signal),
+    }
+}
+
+/// Sets the registers, the signal mask and the alternate stack with which a handler starts.
+fn enter_handler(thread: &mut Thread, frame: u64, blocked: Set, info: &Info, action: &Action) {
+    thread.saved_blocked = None;
     let registers = &mut thread.context.registers;
-    *registers = frame::handler_registers(registers, frame.address, info, action);
+    *registers = frame::handler_registers(registers, frame, info, action);
     thread.extended.reset();
     thread.extended.load();
     if thread.alt_stack.flags & AltStack::AUTO_DISARM != 0 {

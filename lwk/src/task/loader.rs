@@ -353,7 +353,7 @@ async fn populate_or_wait(thread: &mut Thread, start: u64, end: u64) -> Result<(
 }
 
 /// Returns the stack space that a signal frame needs.
-pub(crate) fn frame_size() -> u64 {
+fn frame_size() -> u64 {
     let extended = insula_bare::ExtendedState::new().map_or(0, |state| state.bytes().len());
     (frame::SIZE + extended).next_multiple_of(16) as u64 + frame::SLACK
 }

@@ -12,7 +12,9 @@ use crate::hw::memory::room::has_room;
 use crate::model::errno::Errno;
 use crate::model::rseq::Registration;
 use crate::model::scheduling::{CoreSet, Priority};
+use crate::model::signals::action::Action;
 use crate::model::signals::frame::AltStack;
+use crate::model::signals::info::Info;
 use crate::model::signals::set::Set;
 use crate::model::thread_handle::ThreadHandle;
 use crate::task::address_space::base_access::{MissingPage, Retry};
@@ -90,6 +92,8 @@ pub struct Thread {
     pub(super) uncaught_in_proxy: Option<u32>,
     /// Signals that its thread of the proxy blocks.
     pub blocked_in_proxy: Set,
+    /// Signal that was taken for a handler whose frame lacks a page of a base mapping.
+    pub undelivered: Option<(Info, Action)>,
     /// Signals awaited by sigtimedwait(2), and the address for the siginfo.
     pub sigwait: Option<(Set, u64)>,
     /// In vfork(2), or while the program is stopped: the result with which it will be woken.
@@ -159,6 +163,7 @@ impl Thread {
             stopping: None,
             uncaught_in_proxy: None,
             blocked_in_proxy: 0,
+            undelivered: None,
             sigwait: None,
             wake_result: None,
             has_exited: false,
