@@ -16,7 +16,7 @@ const WAITERS_MAX: usize = 1 << 12;
 /// Lower bits of an owner: flags of a mutex, and of a semaphore (`MUTEX_FLAGS` of kernel/locking/mutex.h,
 /// `RWSEM_OWNER_FLAGS_MASK` of kernel/locking/rwsem.c).
 const OWNER_FLAGS: u64 = 7;
-/// `MUTEX_FLAG_WAITERS`: whoever unlocks it wakes one.
+/// `MUTEX_FLAG_WAITERS`: unlocking it wakes one.
 const MUTEX_WAITERS: u64 = 1;
 /// `RWSEM_WRITER_LOCKED`: else its owner may be any that has read.
 const SEMAPHORE_WRITER: u64 = 1;
@@ -135,7 +135,7 @@ impl Lock {
         }
     }
 
-    /// What has nobody have it. Who waits is woken when it is unlocked the next time.
+    /// What has nobody have it. Waiters are woken when it is unlocked the next time.
     pub(crate) fn release(&self) -> Repair {
         Repair::of_words(&self.words)
     }

@@ -194,13 +194,17 @@ pub(crate) fn numbers(value: &Value) -> Vec<u32> {
         .collect()
 }
 
-/// Prints the nodes and their logs, as far as available.
+/// Prints the nodes and their logs, as far as available; before, those that run log what they execute.
 fn show_nodes() {
     let show = |words: &[&str]| match try_insula(words) {
         Ok(answer) => println!("{}{}", answer.output, answer.error_output),
         Err(finding) => println!("{finding}"),
     };
     show(&["ps", "--all"]);
+    for name in names(&["ps", "--json"]).unwrap_or_default() {
+        println!("Where {name} is:");
+        show(&["backtrace", &name]);
+    }
     for name in names(&["ps", "--all", "--json"]).unwrap_or_default() {
         println!("The log of {name} ends:");
         show(&["logs", "--tail", RECORDS_SHOWN, &name]);
