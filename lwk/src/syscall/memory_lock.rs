@@ -4,6 +4,7 @@
 
 use alloc::boxed::Box;
 
+use crate::hw::memory::room::has_room;
 use crate::model::errno::Errno;
 use crate::model::number;
 use crate::model::vma::{Lock, PAGE, Protection, Vma, VmaFlags};
@@ -181,7 +182,10 @@ async fn populate_all(thread: &mut Thread, (start, end): (u64, u64)) -> Result<(
             true => POPULATE_WRITE,
             false => POPULATE_READ,
         };
-        let populated = populate(thread, (vma.start, vma.end), advice).await;
+        let mut populated = populate(thread, (vma.start, vma.end), advice).await;
+        if populated == Err(Errno::EFAULT) && vma.flags.contains(VmaFlags::BASE) {
+            populated = populate_device(thread, vma).await.map(|()| 0);
+        }
         // mlock(2) of POSIX has errors of its own.
         populated.map_err(|error| match error {
             Errno::ENOMEM => Errno::EAGAIN,
@@ -189,6 +193,16 @@ async fn populate_all(thread: &mut Thread, (start, end): (u64, u64)) -> Result<(
         })?;
     }
     Ok(())
+}
+
+/// Populates a mapping of a device, as far as there is memory for the page table. The base populates
+/// none: its own page table has all pages from the start.
+async fn populate_device(thread: &mut Thread, vma: Vma) -> Result<(), Errno> {
+    /// Of what a mapping has, its entries in the page table take this part, and as much stays free.
+    const PAGE_PER_ENTRY: u64 = PAGE / 8;
+    has_room(2 * (vma.end - vma.start) / PAGE_PER_ENTRY).map_err(|_| Errno::ENOMEM)?;
+    let range = (vma.start, vma.end);
+    thread.populate_base(range, Protection::READ).await
 }
 
 /// Checks that a new mapping of a size may be locked.
