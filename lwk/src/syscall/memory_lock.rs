@@ -183,7 +183,7 @@ async fn populate_all(thread: &mut Thread, (start, end): (u64, u64)) -> Result<(
             false => POPULATE_READ,
         };
         let mut populated = populate(thread, (vma.start, vma.end), advice).await;
-        if populated == Err(Errno::EFAULT) && vma.flags.contains(VmaFlags::BASE) {
+        if populated.is_err() && vma.flags.contains(VmaFlags::BASE) {
             populated = populate_device(thread, vma).await.map(|()| 0);
         }
         // mlock(2) of POSIX has errors of its own.
@@ -195,8 +195,8 @@ async fn populate_all(thread: &mut Thread, (start, end): (u64, u64)) -> Result<(
     Ok(())
 }
 
-/// Populates a mapping of a device, as far as there is memory for the page table. The base populates
-/// none: its own page table has all pages from the start.
+/// Populates a mapping of a device, if there is memory for the page table. The base refuses to (with
+/// EINVAL or EFAULT, by its version): its own page table has all pages from the start.
 async fn populate_device(thread: &mut Thread, vma: Vma) -> Result<(), Errno> {
     /// Of what a mapping has, its entries in the page table take this part, and as much stays free.
     const PAGE_PER_ENTRY: u64 = PAGE / 8;
