@@ -30,6 +30,7 @@ struct insula_mirror {
 	u64 pinned[INSULA_LWK_PINNED_MAX];	/* of an invalidation; invalidate_lock */
 	struct xarray attached;		/* slots by the attached thread's id */
 	atomic_t started;
+	atomic_t leaving;		/* 1: one process has the program wait to leave */
 	struct mutex stopped_lock;	/* stopped, and its word in the area */
 	bool stopped;			/* as reported to the node's kernel */
 	struct insula_syscall_slot *first;	/* the first thread's */

@@ -22,6 +22,8 @@ static void mirror_leave_set(struct insula_mirror *mirror, bool leave)
 
 	insula_slots_write(mirror->slots, &process->leave, leave);
 	insula_slots_notify(mirror->slots, mirror->process);
+	if (!leave)
+		atomic_set_release(&mirror->leaving, 0);
 }
 
 /* Wait until the state is there: `left`. */
@@ -46,7 +48,7 @@ static int mirror_leave(struct insula_mirror *mirror, struct insula_mirror_leave
 	struct insula_lwk_process *process = insula_slots_process(mirror->slots, mirror->process);
 	int err;
 
-	if (READ_ONCE(process->left))
+	if (READ_ONCE(process->left) || atomic_cmpxchg(&mirror->leaving, 0, 1))
 		return -EBUSY;
 	mirror_leave_set(mirror, true);
 	err = mirror_leave_wait(mirror, &process->left);

@@ -33,13 +33,7 @@ const FILE: &str = "/data";
 const DISK: &str = "/run/isolation.disk";
 /// Size of both; bytes sent by TCP.
 const BYTES: usize = 32 << 20;
-/// The guest's, and the core of the one on the network, which no node has.
-const GUEST_DISK: [&str; 4] = [
-    "-drive",
-    "if=none,id=disk,format=raw,file=/run/isolation.disk",
-    "-device",
-    "virtio-blk-device,drive=disk",
-];
+/// The core of the guest on the network, which no node has.
 const GUEST_CORE: usize = 1;
 /// Time in which exits are counted.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -256,6 +250,8 @@ fn primitives(inside: &Inside, isolation: &str) -> Result<Vec<(&'static str, f64
 /// The same in a guest of KVM, which then reads a disk; and a stream to another one.
 fn guest(inside: &Inside) -> Result<(), Finding> {
     let (machine, _) = inside.driver.machine()?;
+    let drive = format!("if=none,id=disk,format=raw,file={DISK}");
+    let disk = ["-drive", &drive, "-device", "virtio-blk-device,drive=disk"];
     let enter = Instant::now();
     let mut guest = Microvm {
         executor: Executor::Kvm,
@@ -264,7 +260,7 @@ fn guest(inside: &Inside) -> Result<(), Finding> {
         tsc_khz: machine.tsc_khz,
         append: &format!("{SHORTER_BOOT} disk=vda"),
         cores: 2,
-        devices: &GUEST_DISK,
+        devices: &disk,
         core: None,
     }
     .start()?;

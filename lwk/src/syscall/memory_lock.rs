@@ -183,7 +183,8 @@ async fn populate_all(thread: &mut Thread, (start, end): (u64, u64)) -> Result<(
             false => POPULATE_READ,
         };
         let mut populated = populate(thread, (vma.start, vma.end), advice).await;
-        if populated.is_err() && vma.flags.contains(VmaFlags::BASE) {
+        let is_refused = matches!(populated, Err(Errno::EINVAL | Errno::EFAULT));
+        if is_refused && advice == POPULATE_READ && vma.flags.contains(VmaFlags::BASE) {
             populated = populate_device(thread, vma).await.map(|()| 0);
         }
         // mlock(2) of POSIX has errors of its own.

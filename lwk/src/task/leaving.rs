@@ -36,6 +36,10 @@ impl Process {
     /// Applies what the base wants: has all threads come to wait, or go on.
     pub(super) fn update_leaving(&self) {
         let is_leaving = self.pages().is_leaving();
+        if is_leaving && !self.is_leaving() {
+            // A thread may have come to wait only after the last time was over.
+            self.left_threads.lock().clear();
+        }
         if self.is_leaving.swap(is_leaving, Ordering::AcqRel) == is_leaving {
             return;
         }
@@ -46,7 +50,6 @@ impl Process {
                 cores::interrupt(handle.core.load(Ordering::Relaxed));
             }
         } else {
-            self.left_threads.lock().clear();
             self.pages().set_left((0, 0));
         }
     }

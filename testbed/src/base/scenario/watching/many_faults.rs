@@ -44,7 +44,7 @@ pub(super) fn are_found(context: &Context, watcher: &WatcherProcess) -> Result<(
     println!("seed of the faults' order: {seed}");
     let mut rng = Rng::with_seed(seed);
     let mut times = Times::new();
-    for _ in 0..context.count(0, ROUNDS) {
+    for _ in 0..ROUNDS {
         let mut faults = TOGETHER;
         rng.shuffle(&mut faults);
         for fault in faults {
@@ -81,7 +81,7 @@ fn is_found(watcher: &WatcherProcess, fault: Fault) -> Result<f64, Finding> {
 
 /// Nothing is found while the node works.
 pub(super) fn work_is_none(context: &Context, watcher: &WatcherProcess) -> Result<(), Finding> {
-    let limit = Duration::from_secs(60 * context.count(0, WORK_MIN));
+    let limit = Duration::from_secs(60 * WORK_MIN);
     let (before, began) = (watcher.all().len(), Instant::now());
     let mut rounds = 0;
     while began.elapsed() < limit {
