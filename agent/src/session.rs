@@ -87,12 +87,13 @@ fn send(sink: &Sink, output: &Output<'_>) -> io::Result<()> {
 fn forward_output(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Result<()> {
     let mut buffer = vec![0; BYTES_MAX];
     loop {
+        // The kernel looks at them in this order: what was written before the end is seen with it.
         let mut wanted = [
-            PollFd::new(&from, PollFlags::IN),
             PollFd::new(end, PollFlags::IN),
+            PollFd::new(&from, PollFlags::IN),
         ];
         poll(&mut wanted, None)?;
-        if wanted[0].revents().is_empty() {
+        if wanted[1].revents().is_empty() {
             return Ok(());
         }
         // Fails for a terminal that no process has open.
