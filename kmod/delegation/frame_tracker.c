@@ -102,6 +102,19 @@ int insula_frame_tracker_add(struct insula_frame_tracker *tracker, u64 address, 
 	return err;
 }
 
+bool insula_frame_tracker_next(struct insula_frame_tracker *tracker, u64 *from, u64 *to, u64 end)
+{
+	unsigned long index = *from / WINDOW_SIZE;
+
+	if (*from >= end || !xa_find(&tracker->windows, &index, (end - 1) / WINDOW_SIZE, XA_PRESENT))
+		return false;
+	*from = max_t(u64, *from, index * WINDOW_SIZE);
+	while (xa_load(&tracker->windows, ++index))
+		;
+	*to = min_t(u64, end, index * WINDOW_SIZE);
+	return true;
+}
+
 /* Unmap the pages of a window in [from, to), offsets into it. */
 static void frame_tracker_unmap_in(struct insula_frame_tracker *tracker, struct window *window,
 				   u64 from,

@@ -21,6 +21,12 @@ void insula_frame_tracker_init(struct insula_frame_tracker *tracker);
 /* Record a page that is about to be mapped at an address. -ENOMEM. */
 int insula_frame_tracker_add(struct insula_frame_tracker *tracker, u64 address, struct page *page);
 
+/*
+ * Find the next addresses before `end`, from *from on, that may have mapped frames: from *from to
+ * before *to, whole windows. False: there are none.
+ */
+bool insula_frame_tracker_next(struct insula_frame_tracker *tracker, u64 *from, u64 *to, u64 end);
+
 /* [start, end) was unmapped: drop its frames that are not pinned, keep the others. */
 void insula_frame_tracker_unmapped(struct insula_frame_tracker *tracker, u64 start, u64 end);
 

@@ -29,17 +29,27 @@ struct invalidation {
 	u64 count;		/* number of all of them */
 };
 
+/* Unmapping the whole range would scan each page table in it, also for a single page. */
+static void mirror_unmap_tracked(struct insula_mirror *mirror, u64 from, u64 end)
+{
+	u64 to;
+
+	for (; insula_frame_tracker_next(&mirror->tracker, &from, &to, end); from = to)
+		unmap_mapping_range(mirror->mapping, from, to - from, 1);
+}
+
 static void mirror_invalidate_unmap(struct insula_slots_user *user, void *data)
 {
 	struct insula_mirror *mirror = insula_mirror_of(user);
 	struct invalidation *invalidation = data;
 	const struct insula_mirror_invalidate *range = invalidation->range;
+	u64 end = range->start + range->size;
 
 	mutex_lock(&mirror->tracker_lock);
 	down_write(&mirror->walk_lock);
 	if (mirror->mapping)
-		unmap_mapping_range(mirror->mapping, range->start, range->size, 1);
-	insula_frame_tracker_unmapped(&mirror->tracker, range->start, range->start + range->size);
+		mirror_unmap_tracked(mirror, range->start, end);
+	insula_frame_tracker_unmapped(&mirror->tracker, range->start, end);
 	up_write(&mirror->walk_lock);
 	mutex_unlock(&mirror->tracker_lock);
 }

@@ -24,6 +24,7 @@
 /* What is replaced by the mirror, besides holes. */
 enum mirror_map_over {
 	OVER_NOTHING,
+	OVER_BASE_MAPPINGS,
 	OVER_MIRROR,
 };
 
@@ -42,7 +43,7 @@ static int mirror_map_range(struct file *file, u64 start, u64 end)
 
 static bool mirror_map_is_over(const struct vm_area_struct *vma, enum mirror_map_over over)
 {
-	return over == OVER_MIRROR && insula_mirror_is_vma(vma);
+	return over == (insula_mirror_is_vma(vma) ? OVER_MIRROR : OVER_BASE_MAPPINGS);
 }
 
 /* The first run from `start` to before `end` that is to be replaced; empty at `end`: none. */
@@ -98,7 +99,8 @@ int insula_mirror_map(struct file *file, void __user *argument)
 		return -EINVAL;
 	if (request.flags & INSULA_MIRROR_MAP_KEEP)
 		return mirror_map_runs(file, request.start, request.end, OVER_NOTHING);
-	err = mirror_map_range(file, request.start, request.end);
+	/* Where the mirror is already, mapping it again would scan its page tables. */
+	err = mirror_map_runs(file, request.start, request.end, OVER_BASE_MAPPINGS);
 	if (err || READ_ONCE(current->mm->map_count) < READ_ONCE(mirror->joined_vmas) + JOIN_VMAS)
 		return err;
 	err = mirror_map_runs(file, mirror->start, mirror->end, OVER_MIRROR);

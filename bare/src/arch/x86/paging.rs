@@ -3,104 +3,21 @@
 //! Tables are accessed through the direct map. The lower half of the addresses is a program's; the
 //! upper half is the kernel's, and the same in all tables.
 
+mod page;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bitflags::bitflags;
+use crate::memory::{FrameAllocator, PhysAddr};
 
-use crate::memory::{FRAME_SIZE, FrameAllocator, HUGE_SIZE, LARGE_SIZE, PhysAddr};
+pub use page::{Flags, Page, PageSize};
 
 const ENTRIES: usize = 512;
 const ROOT_LEVEL: u32 = 4;
-/// Address bits of an entry.
-const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Index of the kernel's first root entry.
 const KERNEL_HALF: usize = ENTRIES / 2;
 
-bitflags! {
-    /// Bits of an entry.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Flags: u64 {
-        /// The entry is valid.
-        const PRESENT = 1 << 0;
-        /// The page may be written.
-        const WRITABLE = 1 << 1;
-        /// Programs may access it.
-        const USER = 1 << 2;
-        /// Not cached.
-        const UNCACHED = 1 << 4;
-        /// It has been accessed.
-        const ACCESSED = 1 << 5;
-        /// It has been written.
-        const DIRTY = 1 << 6;
-        /// A page, not a table (levels 2 and 3).
-        const LARGE = 1 << 7;
-        /// In an entry that is not present: the page was unmapped, its frame is still to be freed.
-        /// The processor ignores such an entry.
-        const DEFERRED_FREE = 1 << 9;
-        /// In an entry that is present: the page's frame may have other owners, so it is copied
-        /// before it is written. The processor ignores this.
-        const COPY_ON_WRITE = 1 << 10;
-        /// The page is the base's: the base's module writes the entry.
-        const BASE = 1 << 11;
-        /// The page cannot be executed.
-        const NO_EXECUTE = 1 << 63;
-    }
-}
-
 /// Bits of which one is set in an entry in use.
 const IN_USE: u64 = Flags::PRESENT.union(Flags::DEFERRED_FREE).bits();
-
-/// Size of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PageSize {
-    /// 4 KiB.
-    Small,
-    /// 2 MiB.
-    Large,
-    /// 1 GiB.
-    Huge,
-}
-
-impl PageSize {
-    /// Returns the size in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::Small => FRAME_SIZE,
-            Self::Large => LARGE_SIZE,
-            Self::Huge => HUGE_SIZE,
-        }
-    }
-
-    const fn level(self) -> u32 {
-        match self {
-            Self::Small => 1,
-            Self::Large => 2,
-            Self::Huge => 3,
-        }
-    }
-
-    const fn of_level(level: u32) -> Self {
-        match level {
-            1 => Self::Small,
-            2 => Self::Large,
-            _ => Self::Huge,
-        }
-    }
-}
-
-/// A mapped page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
-    /// Virtual address of its first byte.
-    pub start: u64,
-    /// Physical address of its first byte.
-    pub frame: PhysAddr,
-    /// Its size.
-    pub size: PageSize,
-    /// Protection and attributes.
-    pub flags: Flags,
-}
 
 /// Reason why a page was not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,10 +104,7 @@ impl PageTable {
         if slot.load(Ordering::Relaxed) & IN_USE != 0 {
             return Err(MapError::Occupied);
         }
-        slot.store(
-            page.frame.0 | bits_of(page.flags, page.size),
-            Ordering::Release,
-        );
+        slot.store(page.frame.0 | page.size.bits(page.flags), Ordering::Release);
         Ok(())
     }
 
@@ -217,7 +131,7 @@ impl PageTable {
             } else if value & (Flags::PRESENT | Flags::LARGE).bits() != Flags::PRESENT.bits() {
                 return Err(MapError::Occupied);
             } else {
-                table = PhysAddr(value & ADDRESS);
+                table = PhysAddr(value & page::ADDRESS);
             }
         }
         Ok(table)
@@ -253,14 +167,7 @@ impl PageTable {
     #[must_use]
     pub fn find(&self, address: u64) -> Option<Page> {
         let (slot, level) = self.slot(address)?;
-        let value = slot.load(Ordering::Acquire);
-        let size = PageSize::of_level(level);
-        Some(Page {
-            start: address & !(size.bytes() - 1),
-            frame: PhysAddr(value & ADDRESS & !(size.bytes() - 1)),
-            size,
-            flags: Flags::from_bits_truncate(value).difference(Flags::LARGE),
-        })
+        Some(Page::of_entry(slot.load(Ordering::Acquire), address, level))
     }
 
     /// Returns the entry of the page that contains an address, and its level.
@@ -275,7 +182,7 @@ impl PageTable {
             if level == 1 || value & Flags::LARGE.bits() != 0 {
                 return Some((slot, level));
             }
-            table = PhysAddr(value & ADDRESS);
+            table = PhysAddr(value & page::ADDRESS);
         }
         None
     }
@@ -305,24 +212,13 @@ impl PageTable {
     /// Takes the first page from `from` to before `to` that [`PageTable::unmap_deferred`] has
     /// unmapped.
     pub fn take_deferred(&mut self, from: u64, to: u64) -> Option<Page> {
-        let mut address = from;
-        while address < to {
-            let (slot, level) = self.last_slot(address);
-            let value = slot.load(Ordering::Acquire);
-            let size = PageSize::of_level(level).bytes();
-            if value & IN_USE == Flags::DEFERRED_FREE.bits() {
-                slot.store(0, Ordering::Release);
-                return Some(Page {
-                    start: address & !(size - 1),
-                    frame: PhysAddr(value & ADDRESS & !(size - 1)),
-                    size: PageSize::of_level(level),
-                    flags: Flags::empty(),
-                });
-            }
-            let step = 1_u64 << (12 + 9 * (level - 1));
-            address = (address & !(step - 1)).checked_add(step)?;
-        }
-        None
+        let is_deferred = |value| value & IN_USE == Flags::DEFERRED_FREE.bits();
+        let (address, slot, level) = self.first_slot(from, to, is_deferred)?;
+        let page = Page::of_entry(slot.swap(0, Ordering::AcqRel), address, level);
+        Some(Page {
+            flags: Flags::empty(),
+            ..page
+        })
     }
 
     /// Whether [`PageTable::unmap_deferred`] has unmapped the page that contains an address, and
@@ -336,15 +232,19 @@ impl PageTable {
     /// Returns the last entry on the walk to an address, and its level: that of a page, or one that
     /// is not present.
     fn last_slot(&self, address: u64) -> (&'static AtomicU64, u32) {
+        let (table, level) = self.last_table(address);
+        (entry(table, index(address, level)), level)
+    }
+
+    /// Returns the table of that entry, and its level.
+    fn last_table(&self, address: u64) -> (PhysAddr, u32) {
         let (mut table, mut level) = (self.root, ROOT_LEVEL);
         loop {
-            let slot = entry(table, index(address, level));
-            let value = slot.load(Ordering::Acquire);
-            let is_table = value & (Flags::PRESENT | Flags::LARGE).bits() == Flags::PRESENT.bits();
-            if level == 1 || !is_table {
-                return (slot, level);
+            let value = entry(table, index(address, level)).load(Ordering::Acquire);
+            if level == 1 || !page::is_table(value) {
+                return (table, level);
             }
-            (table, level) = (PhysAddr(value & ADDRESS), level - 1);
+            (table, level) = (PhysAddr(value & page::ADDRESS), level - 1);
         }
     }
 
@@ -354,8 +254,8 @@ impl PageTable {
             return false;
         };
         let size = PageSize::of_level(level);
-        let frame = slot.load(Ordering::Relaxed) & ADDRESS & !(size.bytes() - 1);
-        slot.store(frame | bits_of(flags, size), Ordering::Release);
+        let frame = slot.load(Ordering::Relaxed) & page::ADDRESS & !(size.bytes() - 1);
+        slot.store(frame | size.bits(flags), Ordering::Release);
         true
     }
 
@@ -367,7 +267,7 @@ impl PageTable {
         else {
             return false;
         };
-        let value = page.frame.0 | bits_of(page.flags, page.size);
+        let value = page.frame.0 | page.size.bits(page.flags);
         slot.store(value, Ordering::Release);
         true
     }
@@ -383,12 +283,12 @@ impl PageTable {
         };
         let value = slot.load(Ordering::Relaxed);
         let (size, smaller) = (PageSize::of_level(level), PageSize::of_level(level - 1));
-        let frame = value & ADDRESS & !(size.bytes() - 1);
+        let frame = value & page::ADDRESS & !(size.bytes() - 1);
         let flags = Flags::from_bits_truncate(value).difference(Flags::LARGE);
         let below = frames.alloc().ok_or(MapError::NoMemory)?;
         for part in 0..ENTRIES {
             let at = frame + part as u64 * smaller.bytes();
-            entry(below, part).store(at | bits_of(flags, smaller), Ordering::Relaxed);
+            entry(below, part).store(at | smaller.bits(flags), Ordering::Relaxed);
         }
         let above = Flags::PRESENT | Flags::WRITABLE | Flags::USER;
         slot.store(below.0 | above.bits(), Ordering::Release);
@@ -398,65 +298,68 @@ impl PageTable {
     /// Returns the first page from `from` to before `to`.
     #[must_use]
     pub fn next(&self, from: u64, to: u64) -> Option<Page> {
+        let is_present = |value| value & Flags::PRESENT.bits() != 0;
+        let (address, slot, level) = self.first_slot(from, to, is_present)?;
+        Some(Page::of_entry(slot.load(Ordering::Acquire), address, level))
+    }
+
+    /// Returns the first last entry of a walk to an address from `from` to before `to` whose value is
+    /// wanted, with that address and its level. Each table is walked to once.
+    fn first_slot(
+        &self,
+        from: u64,
+        to: u64,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Option<(u64, &'static AtomicU64, u32)> {
         let mut address = from;
         while address < to {
-            match self.find_or_gap(address) {
-                Ok(page) => return Some(page),
-                Err(gap) => address = (address & !(gap - 1)).checked_add(gap)?,
+            let (table, level) = self.last_table(address);
+            let step = 1_u64 << (12 + 9 * (level - 1));
+            for at in index(address, level)..ENTRIES {
+                let slot = entry(table, at);
+                let value = slot.load(Ordering::Acquire);
+                if level > 1 && page::is_table(value) {
+                    break;
+                }
+                if is_wanted(value) {
+                    return Some((address, slot, level));
+                }
+                address = (address & !(step - 1)).checked_add(step)?;
+                if address >= to {
+                    return None;
+                }
             }
         }
         None
     }
 
-    /// Returns the page that contains an address, or else the size of the aligned gap.
-    fn find_or_gap(&self, address: u64) -> Result<Page, u64> {
-        let mut table = self.root;
-        for level in (1..=ROOT_LEVEL).rev() {
-            let value = entry(table, index(address, level)).load(Ordering::Acquire);
-            if value & Flags::PRESENT.bits() == 0 {
-                return Err(1 << (12 + 9 * (level - 1)));
-            }
-            if level == 1 || value & Flags::LARGE.bits() != 0 {
-                break;
-            }
-            table = PhysAddr(value & ADDRESS);
-        }
-        self.find(address).ok_or(FRAME_SIZE)
-    }
-
     /// Frees all tables of the lower half, and the root. The caller has freed the pages; no core
     /// uses the table, and nobody walks it.
     pub fn free_user_half(self, frames: &mut dyn FrameAllocator) {
-        for slot in 0..KERNEL_HALF {
-            free_below(entry(self.root, slot), ROOT_LEVEL - 1, frames);
-        }
+        free_tables(self.root, KERNEL_HALF, ROOT_LEVEL - 1, frames);
         frames.free(self.root);
     }
 }
 
 /// Frees the table of level `level` that an entry points to, and all below it.
 fn free_below(slot: &AtomicU64, level: u32, frames: &mut dyn FrameAllocator) {
-    // Most are empty, and an exchange costs more than a look.
-    let value = match slot.load(Ordering::Relaxed) {
-        0 => return,
-        _ => slot.swap(0, Ordering::AcqRel),
-    };
-    if value & Flags::PRESENT.bits() == 0 || value & Flags::LARGE.bits() != 0 {
+    let value = slot.swap(0, Ordering::AcqRel);
+    if !page::is_table(value) {
         return;
     }
-    let table = PhysAddr(value & ADDRESS);
+    let table = PhysAddr(value & page::ADDRESS);
     if level > 1 {
-        for below in 0..ENTRIES {
-            free_below(entry(table, below), level - 1, frames);
-        }
+        free_tables(table, ENTRIES, level - 1, frames);
     }
     frames.free(table);
 }
 
-fn bits_of(flags: Flags, size: PageSize) -> u64 {
-    let flags = flags | Flags::PRESENT;
-    match size {
-        PageSize::Small => flags.bits(),
-        _ => (flags | Flags::LARGE).bits(),
+/// Frees the tables of level `level` below the first entries of a table.
+fn free_tables(table: PhysAddr, count: usize, level: u32, frames: &mut dyn FrameAllocator) {
+    for slot in (0..count).map(|at| entry(table, at)) {
+        // Most are empty, and an exchange costs more than a look.
+        if slot.load(Ordering::Relaxed) != 0 {
+            free_below(slot, level, frames);
+        }
     }
 }
