@@ -1,5 +1,7 @@
 //! Peer of a node: the same kernel and initrd in QEMU's `microvm`, its smallest machine.
 
+mod monitor;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 use testbed::host::machine::qemu;
 
 use crate::inside::{READY, pin};
+
+pub use monitor::Monitor;
 
 /// A boot takes seconds; on a loaded machine, or with KVM inside an emulated one, tens of them.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -84,7 +88,31 @@ impl Microvm<'_> {
     /// # Errors
     /// When QEMU cannot be started.
     pub fn start(&self) -> io::Result<Running> {
-        let mut child = self.command().spawn()?;
+        self.spawn(&mut self.command())
+    }
+
+    /// Starts it with a monitor, by which its state can be saved.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn start_with_monitor(&self) -> io::Result<(Running, Monitor)> {
+        let (monitor, theirs) = Monitor::pair()?;
+        let mut command = self.command();
+        let running = self.spawn(command.args(monitor::ARGUMENTS).stdin(theirs))?;
+        Ok((running, monitor))
+    }
+
+    /// Starts it from its saved state: it goes on where it was.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn restore(&self, state: &Path) -> io::Result<Running> {
+        let incoming = format!("exec:cat {}", state.display());
+        self.spawn(self.command().args(["-incoming", &incoming]))
+    }
+
+    fn spawn(&self, command: &mut Command) -> io::Result<Running> {
+        let mut child = command.spawn()?;
         let console = child.stdout.take();
         let (sender, lines) = mpsc::channel();
         let running = Running { child, lines };

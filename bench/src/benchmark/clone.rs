@@ -12,7 +12,7 @@ use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::Inside;
+use crate::inside::{GUEST_ADDRESS, Inside, NetworkGuest};
 
 const KERNEL: &str = "6.12";
 const IMAGE: &str = "booted";
@@ -28,6 +28,11 @@ const PORT: u16 = 9;
 /// Interval of packets, and of the base's questions for the address: usually a second.
 const PACKET_INTERVAL: Duration = Duration::from_millis(4);
 const PACKET_TIMEOUT: Duration = Duration::from_secs(120);
+/// Core of the restored guest, and how often it is restored until it answers.
+const GUEST_CORE: usize = 1;
+const RESTORES_MAX: u32 = 3;
+/// A guest that has not answered by then hangs.
+const RESTORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that a copy has of its own once its agent has answered.
 const fn own(id: &'static str, what: &'static str) -> Row {
     Row::time(id, what, "insula inspect").unit(Unit::Kibibytes)
@@ -94,6 +99,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             "insula run --image …; ping …",
         ),
         Row::time(
+            "clone.packet.restored",
+            "a restored microvm's first packet",
+            "qemu-system-x86_64 -M microvm -incoming …; ping …",
+        )
+        .beside("clone.packet.boot"),
+        Row::time(
             "clone.snapshot",
             "taking a snapshot",
             "insula snapshot NODE SNAPSHOT",
@@ -117,7 +128,26 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
         copies(inside)?;
         inside.command.run(&["image", "rm", SNAPSHOT])?;
     }
-    Ok(())
+    let mut guest = NetworkGuest::saved(inside, KERNEL, GUEST_CORE)?;
+    (0..inside.count).try_for_each(|_| restored(inside, &mut guest))
+}
+
+/// Restores a virtual machine. With KVM inside the emulated machine about one in three hangs.
+fn restored(inside: &Inside, guest: &mut NetworkGuest<'_>) -> Result<(), Finding> {
+    for _ in 0..RESTORES_MAX {
+        let enter = Instant::now();
+        guest.restore()?;
+        let answered = joined(first_answer(GUEST_ADDRESS, RESTORED_TIMEOUT))?;
+        match answered {
+            Ok(answered) => return inside.record("clone.packet.restored", answered - enter),
+            Err(error) => println!("clone: a restored machine: {error}"),
+        }
+    }
+    Err(Finding::new("no restored machine answers"))
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> Result<T, Finding> {
+    thread.join().map_err(|_| Finding::new("the prober failed"))
 }
 
 /// Starts a node, and records the times to its agent's answer and to its first packet.
@@ -127,7 +157,7 @@ fn started(
     words: &[&str],
     how: &str,
 ) -> Result<(), Finding> {
-    let packet = first_answer(address);
+    let packet = first_answer(address, PACKET_TIMEOUT);
     let enter = Instant::now();
     let run = [&["run", "--name", name, "--ip", address], words].concat();
     inside.command.run(&run)?;
@@ -136,9 +166,7 @@ fn started(
         inside.command.run(&answers)?;
     }
     inside.record(&format!("clone.answer.{how}"), enter.elapsed())?;
-    let answered = packet
-        .join()
-        .map_err(|_| Finding::new("the prober failed"))??;
+    let answered = joined(packet)??;
     inside.record(&format!("clone.packet.{how}"), answered - enter)
 }
 
@@ -149,12 +177,12 @@ fn ask_often() -> io::Result<()> {
 }
 
 /// Sends packets from now on, and finds when the first one was answered: by a message that nobody listens.
-fn first_answer(address: &'static str) -> JoinHandle<io::Result<Instant>> {
+fn first_answer(address: &'static str, limit: Duration) -> JoinHandle<io::Result<Instant>> {
     thread::spawn(move || {
         let socket = UdpSocket::bind(("0.0.0.0", 0))?;
         socket.set_read_timeout(Some(PACKET_INTERVAL))?;
         let began = Instant::now();
-        while began.elapsed() < PACKET_TIMEOUT {
+        while began.elapsed() < limit {
             let tried = socket.connect((address, PORT));
             let tried = tried.and_then(|()| socket.send(&[0]));
             match tried.and_then(|_| socket.recv(&mut [0])) {

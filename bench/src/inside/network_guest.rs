@@ -1,6 +1,7 @@
 //! A virtual machine on a network with the base.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use insula_image::Initramfs;
@@ -31,41 +32,99 @@ const INITRD: &str = "/run/network-guest.cpio";
 /// Line of its init before it serves.
 const SERVES: &str = "serves at";
 
+/// Its state, when that is saved.
+const STATE: &str = "/run/network-guest.state";
+
 /// A KVM guest with one core, whose network card vhost-net serves, with the probe as a server on
 /// the network.
-pub struct NetworkGuest(#[expect(dead_code, reason = "it runs as long as this lives")] Running);
+pub struct NetworkGuest<'a> {
+    inside: &'a Inside,
+    version: &'a str,
+    core: usize,
+    running: Option<Running>,
+}
 
-impl NetworkGuest {
+impl<'a> NetworkGuest<'a> {
     /// Starts a guest with a kernel of that version, its processor on that core, which should be
     /// otherwise idle.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(inside: &Inside, version: &str, core: usize) -> Result<Self, Finding> {
+    pub fn start(inside: &'a Inside, version: &'a str, core: usize) -> Result<Self, Finding> {
+        let mut guest = Self::new(inside, version, core)?;
+        guest.run(|machine| machine.start())?.wait_for(SERVES)?;
+        Ok(guest)
+    }
+
+    /// The same, but the guest's state is saved once it serves, and the guest ended.
+    ///
+    /// # Errors
+    /// When it does not start, or its state cannot be saved.
+    pub fn saved(inside: &'a Inside, version: &'a str, core: usize) -> Result<Self, Finding> {
+        let guest = Self::new(inside, version, core)?;
+        let started = guest.with_machine(|machine| machine.start_with_monitor())?;
+        let (mut running, mut monitor) = started;
+        running.wait_for(SERVES)?;
+        monitor.save(Path::new(STATE))?;
+        Ok(guest)
+    }
+
+    /// Starts the guest from its saved state.
+    ///
+    /// # Errors
+    /// When QEMU cannot be started.
+    pub fn restore(&mut self) -> Result<(), Finding> {
+        // One at a time has the card.
+        self.running = None;
+        self.run(|machine| machine.restore(Path::new(STATE)))
+            .map(drop)
+    }
+
+    fn new(inside: &'a Inside, version: &'a str, core: usize) -> Result<Self, Finding> {
         inside.load_kvm()?;
         run_lines(&TAP_COMMANDS)?;
+        let guest = Self {
+            inside,
+            version,
+            core,
+            running: None,
+        };
         let server = Initramfs::default().directory("bin")?;
         let server = server.program("bin/server", &fs::read(PROBE)?)?.finish()?;
         fs::write(INITRD, [fs::read(inside.initrd())?, server].concat())?;
-        let (machine, _) = inside.driver.machine()?;
-        let mut machine = Microvm {
+        Ok(guest)
+    }
+
+    fn run(
+        &mut self,
+        start: impl FnOnce(&Microvm<'_>) -> io::Result<Running>,
+    ) -> Result<&mut Running, Finding> {
+        let running = self.with_machine(start)?;
+        Ok(self.running.insert(running))
+    }
+
+    fn with_machine<T>(
+        &self,
+        start: impl FnOnce(&Microvm<'_>) -> io::Result<T>,
+    ) -> Result<T, Finding> {
+        let (machine, _) = self.inside.driver.machine()?;
+        let microvm = Microvm {
             executor: Executor::Kvm,
-            kernel: &inside.kernel(version)?,
+            kernel: &self.inside.kernel(self.version)?,
             initrd: Path::new(INITRD),
             tsc_khz: machine.tsc_khz,
             append: &format!("{SHORTER_BOOT} do=server address={GUEST_ADDRESS}/24"),
             cores: 1,
             devices: &NETWORK,
-            core: Some(core),
-        }
-        .start()?;
-        machine.wait_for(SERVES)?;
-        Ok(Self(machine))
+            core: Some(self.core),
+        };
+        Ok(start(&microvm)?)
     }
 }
 
-impl Drop for NetworkGuest {
+impl Drop for NetworkGuest<'_> {
     fn drop(&mut self) {
+        self.running = None;
         // The guest is killed with it in any case.
         let _ = run_lines(&[TAP_REMOVAL]);
     }
