@@ -1,5 +1,6 @@
 //! The command line: subcommands, options and their help.
 
+mod policy;
 mod postmortem;
 mod query;
 mod watch;
@@ -18,6 +19,7 @@ use insula_node::NodeSpec;
 use insula_node::memory::MemorySpec;
 use insula_node::spec::{MEMORY, cpu_count};
 
+pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
 pub(super) use query::{Events, Inspect, Logs, Ps, Stats, Top};
 pub(super) use watch::{Watch, WatchTarget};
@@ -74,6 +76,11 @@ pub(super) enum Command {
         /// Only tell whether it can be moved, and why not
         #[arg(long)]
         check: bool,
+    },
+    /// Move programs to nodes and back as the load wants it, by the policies of files
+    Policy {
+        #[command(subcommand)]
+        command: Policy,
     },
     /// Open a shell in a Linux node on this terminal
     Console {

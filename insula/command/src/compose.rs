@@ -87,7 +87,7 @@ fn lock<'a>(
 }
 
 /// Reads files; reports all errors of each file by itself.
-fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure> {
+pub(super) fn read(paths: &[PathBuf], name: Option<&Name>) -> Result<Vec<Project>, Failure> {
     let default = [PathBuf::from(FILE)];
     let sources = compose::sources(if paths.is_empty() { &default } else { paths })?;
     if sources.is_empty() {

@@ -180,6 +180,23 @@ examples! {
             "insula move 1234 quiet",
         ],
     }
+    "insula-policy": {
+        "Try the policies of insula.toml, then have them move programs" => [
+            "insula policy run --dry-run",
+            "insula policy run",
+        ],
+    }
+    "insula-policy-run": {
+        "Tell what the policy `shop` would do, and why" => ["insula policy run --dry-run shop"],
+    }
+    "insula-policy-record": {
+        "Record the load of a day" => ["timeout 1d insula policy record > day.trace"],
+    }
+    "insula-policy-simulate": {
+        "Compare the policies with the best that could have been done on that day" => [
+            "insula policy simulate --trace day.trace",
+        ],
+    }
     "insula-console": {
         "A shell in a Linux node" => ["insula console web"],
     }

@@ -13,6 +13,7 @@ mod manual;
 mod migrate;
 mod node;
 mod output;
+mod policy;
 mod postmortem;
 mod report;
 mod snapshot;
@@ -81,6 +82,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Move { pid, name, check } => migrate::migrate(context, pid, &name, check)?,
+        Command::Policy { command } => policy::policy(context, &command)?,
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);
         }

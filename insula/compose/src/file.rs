@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use insula_driver::name::Name;
 use insula_image::Payload;
 use insula_node::NodeSpec;
+use insula_policy::Policy;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use toml::de::{DeTable, Error};
@@ -34,6 +35,9 @@ pub(super) struct File {
     /// Nodes to start, by name.
     #[serde(default)]
     pub(super) nodes: BTreeMap<Name, NodeSpec>,
+    /// When programs are moved to nodes and back: for `insula policy`.
+    #[serde(default)]
+    pub(super) policy: Vec<Policy>,
 }
 
 /// A kernel to keep in memory.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files, Payload};
 use insula_node::NodeSpec;
+use insula_policy::Policy;
 
 use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::File;
@@ -30,6 +31,8 @@ pub struct Project {
     pub images: Vec<WantedImage>,
     /// Nodes, in the file's order.
     pub nodes: Vec<WantedNode>,
+    /// Policies, in the file's order; paths are absolute.
+    pub policies: Vec<Policy>,
 }
 
 /// An image that a file describes.

@@ -1,6 +1,6 @@
 //! From a file's tables to what they describe, with all errors of the file alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files};
 use insula_node::NodeSpec;
 use insula_node::spec::VERSION;
+use insula_policy::Policy;
 
 use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::{File, ImageTable};
@@ -54,6 +55,7 @@ impl<'a> Reader<'a> {
             .collect();
         nodes.sort_by_key(|node| node.spans.at("").start);
         self.check_order(&nodes);
+        let policies = self.policies(file.policy);
         match name {
             Some(name) if self.diagnostics.is_empty() => Ok(Project {
                 name,
@@ -62,6 +64,7 @@ impl<'a> Reader<'a> {
                 path: self.path,
                 images,
                 nodes,
+                policies,
             }),
             _ => Err(self.diagnostics),
         }
@@ -184,6 +187,24 @@ impl<'a> Reader<'a> {
             spec,
             spans,
         })
+    }
+
+    /// Resolves the paths of policies, and refuses those that make no sense.
+    fn policies(&mut self, mut policies: Vec<Policy>) -> Vec<Policy> {
+        let mut known = BTreeSet::new();
+        let spans = self.spans.of("policy");
+        for (policy, index) in policies.iter_mut().zip(0..) {
+            let spans = spans.of(&format!("{index}"));
+            policy.pid_file = self.folder().join(&policy.pid_file);
+            if let Err(error) = policy.check() {
+                self.note(spans.at(error.key()), &error, error.hint());
+            }
+            if !known.insert(policy.name.clone()) {
+                let message = format!("there are two policies '{}'", policy.name);
+                self.note(spans.at("name"), message, "give one another name");
+            }
+        }
+        policies
     }
 
     /// Refuses unknown dependencies and dependency cycles.

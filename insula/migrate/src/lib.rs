@@ -67,6 +67,19 @@ pub struct Moved {
     pub stopped_for: Duration,
 }
 
+/// Whether a process is the proxy of a program, which runs on a node.
+///
+/// # Errors
+/// The process does not exist, or its mappings may not be read.
+pub fn is_on_node(pid: i32) -> Result<bool, Error> {
+    if !proc::exists(pid).unwrap_or(false) {
+        return Err(no_process(pid));
+    }
+    let mappings = Process { pid }.mappings();
+    let mappings = mappings.map_err(|failure| not_moved(pid, failure))?;
+    Ok(has(&mappings, setup::MIRROR))
+}
+
 /// What speaks against moving a process, as far as it can be known without stopping it.
 ///
 /// # Errors

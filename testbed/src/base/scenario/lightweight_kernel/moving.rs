@@ -17,7 +17,7 @@ use crate::host::kernels::Flavour;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "move",
-    proves: "running programs go on on a node, with their connections: nginx, redis, others",
+    proves: "running programs go on on a node, with their connections, by command and by policy",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_1, Flavour::V6_12],
@@ -28,12 +28,17 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const NODE: &str = "quiet";
 const FOLDER: &str = "/tmp/moving";
-const COMMON: &str = include_str!("moving/common.py");
+/// Files that scripts import.
+const IMPORTED: [(&str, &str); 2] = [
+    ("common.py", include_str!("moving/common.py")),
+    ("nginx_server.py", include_str!("moving/nginx_server.py")),
+];
 const SCRIPTS: &[(&str, &str)] = &[
     ("static", include_str!("moving/static.py")),
     ("dynamic", include_str!("moving/dynamic.py")),
     ("threads", include_str!("moving/threads.py")),
     ("nginx", include_str!("moving/nginx.py")),
+    ("policy", include_str!("moving/policy.py")),
     ("redis", include_str!("moving/redis.py")),
     ("refused", include_str!("moving/refused.py")),
 ];
@@ -55,7 +60,9 @@ fn play(_: &Context) -> Result<(), Finding> {
 fn moves(name: &str, script: &str) -> Result<(), Finding> {
     let folder = Path::new(FOLDER).join(name);
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("common.py"), COMMON)?;
+    for (name, text) in IMPORTED {
+        fs::write(folder.join(name), text)?;
+    }
     fs::write(folder.join("script.py"), script)?;
     // Not pipes: a program that outlives a failed script would keep them open.
     let [output, errors] = ["output", "errors"].map(|name| folder.join(name));

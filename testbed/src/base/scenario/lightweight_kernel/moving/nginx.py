@@ -1,34 +1,11 @@
 # nginx, with connections that stay open: its worker is moved while they transfer a file.
-import hashlib, http.client, signal, threading
-from common import *
+import hashlib, http.client, threading
+from nginx_server import *
 
 CONNECTIONS = 8
-PORT = 8089
-CONFIG = f"""
-daemon off;
-worker_processes 1;
-pid {os.getcwd()}/pid;
-error_log {os.getcwd()}/errors;
-events {{ worker_connections 64; }}
-http {{
-    access_log off;
-    client_body_temp_path {os.getcwd()}/body;
-    keepalive_requests 100000;
-    server {{
-        listen 127.0.0.1:{PORT};
-        root {os.getcwd()};
-    }}
-}}
-user root;
-"""
-open("config", "w").write(CONFIG)
 content = b"".join(hashlib.sha256(b"%d" % number).digest() for number in range(16384))
 open("file", "wb").write(content)
-master = subprocess.Popen(["/usr/sbin/nginx", "-c", f"{os.getcwd()}/config"])
-
-
-def children():
-    return open(f"/proc/{master.pid}/task/{master.pid}/children").read().split()
+master = start()
 
 
 def get(connection):
@@ -80,7 +57,7 @@ wait_for("nginx to answer", is_listening)
 clients = [Client() for _ in range(CONNECTIONS)]
 [client.start() for client in clients]
 advance(clients, 2)
-(worker,) = children()
+(worker,) = children(master)
 move(int(worker))
 advance(clients, 4)
 # A connection that it accepts on the node.
@@ -91,8 +68,5 @@ assert is_listening()
 for client in clients:
     client.stops = True
     client.join()
-assert children() == [worker], "the worker has been replaced"
-master.send_signal(signal.SIGQUIT)
-assert_ends(master, 0)
-errors = open("errors").read()
-assert "alert" not in errors and "emerg" not in errors, errors
+assert children(master) == [worker], "the worker has been replaced"
+end(master)
