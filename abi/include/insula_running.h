@@ -10,6 +10,7 @@
  *	struct insula_lwk_running_timer
  *	struct insula_lwk_running_thread	the first is the thread group leader
  *	extended states				of each thread, in the same order
+ *	the auxiliary vector, and the path of the program's file
  *
  * The state of a program that leaves the LWK is the same, but that it names only the VMAs that are
  * memory of the LWK, and the signals that are pending in place of those of signalfds. It goes on
@@ -47,6 +48,8 @@ struct insula_lwk_running {
 	__u32 timers;
 	__u32 threads;
 	__u32 extended_size;	/* of an extended state, in bytes: XSAVE's standard format */
+	__u32 auxiliary_size;	/* of the auxiliary vector, in bytes; 0 of a program that leaves */
+	__u32 path_size;	/* of the path, likewise */
 	struct insula_lwk_running_action actions[INSULA_LWK_RUNNING_SIGNALS];
 };
 
@@ -96,6 +99,11 @@ struct insula_lwk_running_thread {
 	__u64 stack_start;	/* as of sigaltstack(2) */
 	__u64 stack_size;
 	__u64 stack_flags;
+	__u64 cpu_time_ns;	/* so far; 0 of a program that leaves */
+	__s32 nice;
+	__u32 policy;		/* as of sched_setscheduler(2) */
+	__u32 priority;		/* likewise */
+	__u32 reserved;		/* 0 */
 };
 
 #endif

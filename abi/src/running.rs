@@ -48,8 +48,12 @@ pub struct Running {
     pub timers: u32,
     /// Number of [`Thread`] that follow.
     pub threads: u32,
-    /// Bytes of each thread's extended state, which follow last.
+    /// Bytes of each thread's extended state, which follow.
     pub extended_size: u32,
+    /// Bytes of the auxiliary vector, which follows; 0 of a program that leaves.
+    pub auxiliary_size: u32,
+    /// Bytes of the path of the program's file, which follows last, likewise.
+    pub path_size: u32,
     /// By signal number - 1.
     pub actions: [Action; SIGNALS],
 }
@@ -156,4 +160,14 @@ pub struct Thread {
     pub stack_size: u64,
     /// Its flags.
     pub stack_flags: u64,
+    /// Processor time so far; 0 of a program that leaves.
+    pub cpu_time_ns: u64,
+    /// Nice value.
+    pub nice: i32,
+    /// As of sched_setscheduler(2).
+    pub policy: u32,
+    /// Real-time priority.
+    pub priority: u32,
+    /// 0.
+    pub reserved: u32,
 }

@@ -29,6 +29,8 @@ pub(crate) fn structures() -> Facts {
             timers,
             threads,
             extended_size,
+            auxiliary_size,
+            path_size,
             actions
         ]
     );
@@ -76,7 +78,12 @@ pub(crate) fn structures() -> Facts {
             rseq_signature,
             stack_start,
             stack_size,
-            stack_flags
+            stack_flags,
+            cpu_time_ns,
+            nice,
+            policy,
+            priority,
+            reserved
         ]
     );
     facts

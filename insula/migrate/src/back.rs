@@ -18,6 +18,7 @@ use crate::failure::{Failure, Obstacle};
 use crate::proc::Process;
 use crate::ptrace;
 use crate::setup::MIRROR;
+use crate::state::Scheduling;
 use crate::stopped::{NotStopped, Stopped};
 
 /// Size of a page.
@@ -108,10 +109,11 @@ impl Returning {
         if let Err(failure) = done {
             // It fails only if the process has ended.
             let _ = kill(pid, Signal::SIGKILL);
-            return Err(Failure::lost(failure).into());
+            return Err(NotStopped::Lost(failure));
         }
         let pending = self.left.head.signals_of_fds;
         let count = self.left.threads.len();
+        self.schedule();
         self.release();
         let is_pending = |signal: &i32| pending >> (signal - 1) & 1 != 0;
         for signal in (1..=SIGNALS as i32).filter(is_pending) {
@@ -121,6 +123,18 @@ impl Returning {
             }
         }
         Ok(count)
+    }
+
+    /// Has its threads scheduled as on the node. Without the right to do that, they are as they were
+    /// when the program was moved there.
+    fn schedule(&self) {
+        for (thread, (state, _)) in self.stopped.threads.iter().zip(&self.left.threads) {
+            thread.schedule(Scheduling {
+                nice: state.nice,
+                policy: state.policy,
+                priority: state.priority,
+            });
+        }
     }
 
     fn restore(&mut self) -> Result<(), Failure> {
@@ -173,14 +187,14 @@ impl Returning {
     }
 
     /// Moves the end of the heap to where the program has it. What is beyond the present one is the
-    /// mirror's until then.
+    /// mirror's until then, and so is the page after it, which brk(2) wants to be free.
     fn move_heap_end(&mut self) -> Result<(), Failure> {
         let what = "moving the end of its heap";
         let old = self.call(what, 0, libc::SYS_brk, &[0])?;
         let new = self.left.head.heap_end;
         let (from, to) = (old.next_multiple_of(PAGE), new.next_multiple_of(PAGE));
         if from < to {
-            self.call(what, 0, libc::SYS_munmap, &[from, to - from])?;
+            self.call(what, 0, libc::SYS_munmap, &[from, to + PAGE - from])?;
         }
         match self.call(what, 0, libc::SYS_brk, &[new])? == new {
             true => Ok(()),

@@ -26,11 +26,6 @@ impl Failure {
         Self::of(what)(errno)
     }
 
-    /// A failure after which the process could not go on.
-    pub(crate) fn lost(self) -> Self {
-        Self::of(format!("{}; the process was killed", self.what))(self.source)
-    }
-
     /// Something that is not as it has to be.
     pub(crate) fn invalid(what: impl Into<String>, why: &'static str) -> Self {
         Self::of(what)(io::Error::new(io::ErrorKind::InvalidData, why))

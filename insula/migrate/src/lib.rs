@@ -174,6 +174,7 @@ fn without_signals(
         }),
         Err(NotStopped::Failed(failure)) => Err(not_moved(pid, failure)),
         Err(NotStopped::Obstacle(obstacle)) => Err(not_moved(pid, obstacle)),
+        Err(NotStopped::Lost(failure)) => Err(not_moved(pid, failure).leaving("it was killed")),
     }
 }
 
@@ -198,12 +199,7 @@ fn move_process(
     let mut threads = thread_states(&stopped)?;
     threads[0].slot = slot;
     let state = process_state(&stopped)?;
-    let size = state::size(
-        state.vmas.len(),
-        state.timers.len(),
-        threads.len(),
-        threads[0].extended.len(),
-    );
+    let size = state.size(threads.len(), threads[0].extended.len());
     let region = place::place(&state.vmas, size).ok_or(Obstacle::NoRoom)?;
     let proxy = OtherProxy {
         region,
@@ -226,11 +222,14 @@ fn thread_states(stopped: &Stopped) -> Result<Vec<ThreadState>, NotStopped> {
             }
             let status = stopped.process.thread_status(thread.id())?;
             let id = status.id_in_namespace();
+            let (cpu_time_ns, scheduling) = stopped.process.thread_scheduling(thread.id())?;
             Ok(ThreadState {
                 id: id.unwrap_or(thread.id() as u64),
                 extended,
                 robust_list: thread.robust_list()?,
                 rseq: thread.rseq()?,
+                cpu_time_ns,
+                scheduling,
                 ..Default::default()
             })
         })
@@ -263,6 +262,8 @@ fn process_state(stopped: &Stopped) -> Result<ProcessState, Failure> {
         stack: stack.map_or((0, 0), |stack| (stack.vma.start, stack.vma.end)),
         signals_of_fds: process.signals_of_fds()?,
         actions: [Action::default(); SIGNALS],
+        auxiliary: process.auxiliary_vector()?,
+        path: process.executable(),
     })
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use insula_abi::running::{self, Timer, Vma};
 
 use crate::failure::{Failure, Obstacle};
+use crate::state::Scheduling;
 
 /// End of a process's addresses; what lies above is the kernel's, as the vsyscall page.
 const ADDRESS_END: u64 = 0x7fff_ffff_f000;
@@ -88,6 +90,24 @@ impl Process {
                 .fold(0, |all, mask| all | mask);
         }
         Ok(all)
+    }
+
+    /// Its auxiliary vector.
+    pub(crate) fn auxiliary_vector(&self) -> Result<Vec<u8>, Failure> {
+        fs::read(self.path("auxv")).map_err(Failure::of("reading its auxiliary vector"))
+    }
+
+    /// The path of the file that it executes; empty if there is none any more.
+    pub(crate) fn executable(&self) -> Vec<u8> {
+        let path = fs::read_link(self.path("exe")).unwrap_or_default();
+        path.into_os_string().into_vec()
+    }
+
+    /// The processor time of one of its threads so far, in ns, and how it is scheduled.
+    pub(crate) fn thread_scheduling(&self, thread: i32) -> Result<(u64, Scheduling), Failure> {
+        let text = self.read(&format!("task/{thread}/stat"))?;
+        let malformed = || Failure::invalid("reading a thread's status", "it is malformed");
+        scheduling(&text).ok_or_else(malformed)
     }
 
     /// Start of its heap.
@@ -269,6 +289,28 @@ fn heap_start(text: &str) -> Option<u64> {
     rest.split_whitespace().nth(PLACE)?.parse().ok()
 }
 
+/// Reads processor time (`utime`, `stime`), `nice`, `rt_priority` and `policy` of `stat`.
+fn scheduling(text: &str) -> Option<(u64, Scheduling)> {
+    /// `USER_HZ`, as on all x86.
+    const TICK_NS: u64 = 10_000_000;
+    /// Their places after the name, which may have blanks.
+    const UTIME: usize = 11;
+    const STIME: usize = 12;
+    const NICE: usize = 16;
+    const PRIORITY: usize = 37;
+    const POLICY: usize = 38;
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<i64>().ok();
+    let ticks = number(UTIME)?.checked_add(number(STIME)?)?;
+    let scheduling = Scheduling {
+        nice: number(NICE)? as i32,
+        policy: number(POLICY)? as u32,
+        priority: number(PRIORITY)? as u32,
+    };
+    Some((ticks as u64 * TICK_NS, scheduling))
+}
+
 /// Whether a process exists.
 pub(crate) fn exists(pid: i32) -> io::Result<bool> {
     fs::exists(format!("/proc/{pid}"))
@@ -304,6 +346,19 @@ VmFlags: ex
         assert_eq!(found[2].vma.end, 0x7ffe_0002_1000);
         assert_eq!(mappings("VmFlags: rd\n"), None);
         assert_eq!(mappings("nonsense\n"), None);
+    }
+
+    #[test]
+    fn a_thread_is_scheduled() {
+        let text = "7 (a) b) S 1 7 7 0 -1 0 1 2 3 4 250 50 0 0 25 5 1 0 9 8 7 6 0 0 0 0 0 0 0 0 0 0 \
+                    0 0 17 3 12 2 0 0 0";
+        let wanted = Scheduling {
+            nice: 5,
+            policy: 2,
+            priority: 12,
+        };
+        assert_eq!(scheduling(text), Some((3_000_000_000, wanted)));
+        assert_eq!(scheduling("7 (a) S 1"), None);
     }
 
     #[test]

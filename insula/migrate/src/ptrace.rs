@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::failure::Failure;
+use crate::state::Scheduling;
 
 /// A thread that does not stop in this time waits for something that no signal ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -92,6 +93,19 @@ impl Tracee {
     /// Its id in this process's namespace.
     pub(crate) fn id(&self) -> i32 {
         self.pid.as_raw()
+    }
+
+    /// Sets how it is scheduled, if this process may.
+    pub(crate) fn schedule(&self, scheduling: Scheduling) {
+        let parameters = libc::sched_param {
+            sched_priority: scheduling.priority.cast_signed(),
+        };
+        let (id, policy) = (self.id(), scheduling.policy.cast_signed());
+        // SAFETY: the parameters live as long as the call.
+        unsafe {
+            libc::sched_setscheduler(id, policy, &raw const parameters);
+            libc::setpriority(libc::PRIO_PROCESS, id.cast_unsigned(), scheduling.nice);
+        }
     }
 
     /// Has it block all signals, so that no handler runs between the calls that it makes.

@@ -18,6 +18,17 @@ pub(crate) struct ThreadState {
     pub(crate) rseq: RseqConfiguration,
     /// As of sigaltstack(2): address, flags, size.
     pub(crate) stack: [u64; 3],
+    pub(crate) cpu_time_ns: u64,
+    pub(crate) scheduling: Scheduling,
+}
+
+/// How a thread is scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scheduling {
+    pub(crate) nice: i32,
+    /// As of sched_setscheduler(2).
+    pub(crate) policy: u32,
+    pub(crate) priority: u32,
 }
 
 /// State of a process.
@@ -30,18 +41,23 @@ pub(crate) struct ProcessState {
     pub(crate) stack: (u64, u64),
     pub(crate) signals_of_fds: u64,
     pub(crate) actions: [Action; SIGNALS],
-}
-
-/// Size of the state, in bytes, by the numbers of mappings, timers and threads, and the size of an
-/// extended state.
-pub(crate) fn size(vmas: usize, timers: usize, threads: usize, extended_size: usize) -> usize {
-    size_of::<Running>()
-        + vmas * size_of::<Vma>()
-        + timers * size_of::<Timer>()
-        + threads * (size_of::<Thread>() + extended_size)
+    /// The auxiliary vector.
+    pub(crate) auxiliary: Vec<u8>,
+    /// The path of its file.
+    pub(crate) path: Vec<u8>,
 }
 
 impl ProcessState {
+    /// Size of the encoded state, in bytes, by the number of threads, and the size of an extended state.
+    pub(crate) fn size(&self, threads: usize, extended_size: usize) -> usize {
+        size_of::<Running>()
+            + size_of_val(self.vmas.as_slice())
+            + size_of_val(self.timers.as_slice())
+            + threads * (size_of::<Thread>() + extended_size)
+            + self.auxiliary.len()
+            + self.path.len()
+    }
+
     /// Encodes it, with the proxy's part of the addresses, and for each thread its state, its registers
     /// and the signals that it blocks.
     pub(crate) fn encode(
@@ -52,12 +68,7 @@ impl ProcessState {
         let extended_size = threads
             .first()
             .map_or(0, |(state, ..)| state.extended.len());
-        let size = size(
-            self.vmas.len(),
-            self.timers.len(),
-            threads.len(),
-            extended_size,
-        );
+        let size = self.size(threads.len(), extended_size);
         let head = Running {
             size: size as u64,
             region_start: region.0,
@@ -71,6 +82,8 @@ impl ProcessState {
             timers: self.timers.len() as u32,
             threads: threads.len() as u32,
             extended_size: extended_size as u32,
+            auxiliary_size: self.auxiliary.len() as u32,
+            path_size: self.path.len() as u32,
             actions: self.actions,
         };
         let mut bytes = Vec::with_capacity(size);
@@ -83,6 +96,8 @@ impl ProcessState {
         for (state, ..) in threads {
             bytes.extend_from_slice(&state.extended);
         }
+        bytes.extend_from_slice(&self.auxiliary);
+        bytes.extend_from_slice(&self.path);
         bytes
     }
 }
@@ -123,6 +138,11 @@ fn thread(state: &ThreadState, registers: &user_regs_struct, blocked: u64) -> Th
         stack_size,
         // Whether the thread is on it now follows from its stack pointer.
         stack_flags: stack_flags & !ON_STACK,
+        cpu_time_ns: state.cpu_time_ns,
+        nice: state.scheduling.nice,
+        policy: state.scheduling.policy,
+        priority: state.scheduling.priority,
+        reserved: 0,
     }
 }
 
@@ -142,6 +162,8 @@ mod tests {
             stack: (3, 4),
             signals_of_fds: 5,
             actions: [Action::default(); SIGNALS],
+            auxiliary: vec![1; 32],
+            path: vec![2; 5],
         };
         let thread = ThreadState {
             extended: vec![7; 100],
@@ -149,8 +171,9 @@ mod tests {
         };
         let registers = crate::ptrace::no_registers();
         let bytes = state.encode((6, 7), &[(&thread, registers, 8), (&thread, registers, 9)]);
-        assert_eq!(bytes.len(), size(3, 1, 2, 100));
+        assert_eq!(bytes.len(), state.size(2, 100));
         assert_eq!(bytes[..8], (bytes.len() as u64).to_ne_bytes());
-        assert!(bytes.ends_with(&[7; 200]));
+        let tail = [vec![7; 200], vec![1; 32], vec![2; 5]].concat();
+        assert!(bytes.ends_with(&tail));
     }
 }

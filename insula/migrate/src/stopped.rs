@@ -33,6 +33,8 @@ pub(crate) struct Stopped {
 #[derive(Debug)]
 pub(crate) enum NotStopped {
     Failed(Failure),
+    /// It failed halfway back, and the process was killed.
+    Lost(Failure),
     Obstacle(Obstacle),
 }
 

@@ -35,6 +35,10 @@ pub struct Running<'a> {
     threads: &'a [u8],
     extended: &'a [u8],
     extended_size: usize,
+    /// The program's auxiliary vector.
+    pub auxiliary: &'a [u8],
+    /// The path of its file.
+    pub path: &'a [u8],
 }
 
 /// A thread, and its extended state.
@@ -55,10 +59,13 @@ impl<'a> Running<'a> {
         let (head, rest) = abi::Running::read_from_prefix(block).map_err(|_| TOO_SHORT)?;
         let (vmas, rest) = split_array::<abi::Vma>(rest, head.vmas)?;
         let (timers, rest) = split_array::<abi::Timer>(rest, head.timers)?;
-        let (threads, extended) = split_array::<abi::Thread>(rest, head.threads)?;
+        let (threads, rest) = split_array::<abi::Thread>(rest, head.threads)?;
         let extended_size = head.extended_size as usize;
         let all_extended = (head.threads as usize).checked_mul(extended_size);
-        if head.size != block.len() as u64 || all_extended != Some(extended.len()) {
+        let all_extended = all_extended.ok_or(TOO_SHORT)?;
+        let (extended, rest) = rest.split_at_checked(all_extended).ok_or(TOO_SHORT)?;
+        let (auxiliary, path) = split_array::<u8>(rest, head.auxiliary_size)?;
+        if head.size != block.len() as u64 || path.len() != head.path_size as usize {
             return Err(FormatError("its state has another size than it says"));
         }
         let stack = (head.stack_start, head.stack_end);
@@ -73,6 +80,8 @@ impl<'a> Running<'a> {
             threads,
             extended,
             extended_size,
+            auxiliary,
+            path,
         };
         running.check(bounds)?;
         Ok(running)
@@ -241,14 +250,15 @@ mod tests {
         head.vmas = vmas.len() as u32;
         head.threads = 1;
         head.extended_size = EXTENDED as u32;
-        head.size =
-            (size_of::<abi::Running>() + size_of_val(vmas) + size_of_val(&threads) + EXTENDED)
-                as u64;
+        (head.auxiliary_size, head.path_size) = (4, 2);
+        let fixed = size_of::<abi::Running>() + size_of_val(vmas) + size_of_val(&threads);
+        head.size = (fixed + EXTENDED + 6) as u64;
         change(&mut head);
         let mut bytes = head.as_bytes().to_vec();
         bytes.extend_from_slice(vmas.as_bytes());
         bytes.extend_from_slice(threads.as_bytes());
         bytes.extend(vec![3; EXTENDED]);
+        bytes.extend([4, 4, 4, 4, 5, 5]);
         bytes
     }
 
@@ -286,6 +296,10 @@ mod tests {
         let threads: Vec<_> = running.threads().collect();
         assert_eq!((threads.len(), threads[0].state.id), (1, 7));
         assert_eq!(threads[0].extended, [3; EXTENDED]);
+        assert_eq!(
+            (running.auxiliary, running.path),
+            (&[4; 4][..], &[5; 2][..])
+        );
         let handled: Vec<_> = running
             .actions()
             .filter(|(_, action)| action.handler != 0)
@@ -308,7 +322,9 @@ mod tests {
         ] {
             assert!(Running::parse(&block(&vmas, |_| {}), BOUNDS).is_err());
         }
-        let changes: [fn(&mut abi::Running); 8] = [
+        let changes: [fn(&mut abi::Running); 10] = [
+            |head| head.auxiliary_size = 7,
+            |head| head.path_size = 1,
             |head| head.size -= 1,
             |head| head.threads = 2,
             |head| head.threads = 0,

@@ -228,6 +228,8 @@ fn head(
         timers: 0,
         threads: threads.len() as u32,
         extended_size: extended_size as u32,
+        auxiliary_size: 0,
+        path_size: 0,
         actions: core::array::from_fn(|index| action(&signals, index)),
     }
 }
@@ -249,6 +251,7 @@ fn thread_state(thread: &Thread) -> LeftThread {
     let blocked: Set = thread.process.signals().blocked(thread.id);
     let (robust_list, robust_list_size) = thread.robust_list;
     let rseq = thread.rseq;
+    let priority = thread.handle.base_priority();
     let state = abi::Thread {
         id: thread.id,
         slot: 0,
@@ -282,6 +285,11 @@ fn thread_state(thread: &Thread) -> LeftThread {
         stack_start: thread.alt_stack.start,
         stack_size: thread.alt_stack.size,
         stack_flags: thread.alt_stack.flags.into(),
+        cpu_time_ns: 0,
+        nice: priority.nice(),
+        policy: priority.policy(),
+        priority: priority.realtime(),
+        reserved: 0,
     };
     let mut extended = Vec::new();
     // Without memory it is missing, and the program does not leave.

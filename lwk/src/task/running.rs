@@ -14,16 +14,19 @@ use insula_abi::lwk::request;
 use insula_bare::{Registers, SegmentBases};
 
 use crate::base::slot::Slot;
-use crate::hw::memory::room::zeroed;
+use crate::hw::clock;
+use crate::hw::memory::room::{NoMemory, reserve_in, zeroed};
 use crate::info;
 use crate::model::elf::FormatError;
 use crate::model::errno::Errno;
 use crate::model::rseq::Registration;
 use crate::model::running::{Running, RunningThread, SIZE_MAX};
+use crate::model::scheduling::Priority;
 use crate::model::signals::frame::AltStack;
 use crate::model::vma::{PAGE, Protection};
 use crate::task::address_space::Placement;
 use crate::task::flow::Flow;
+use crate::task::process::ProgramInfo;
 use crate::task::program_file::LoadError;
 use crate::task::thread::Thread;
 use crate::task::{layout, reap, run_queue};
@@ -51,6 +54,10 @@ async fn take_over_process(thread: &mut Thread) -> Result<Vec<Box<Thread>>, Load
     thread.process.set_region(running.region);
     thread.process.space().take_over(&running)?;
     set_layout(thread, &running);
+    *thread.process.program_info.lock() = ProgramInfo {
+        name: copied(running.path)?,
+        auxiliary: copied(running.auxiliary)?,
+    };
     let mut threads = running.threads();
     let Some(leader) = threads.next().filter(|leader| leader.state.id == thread.id) else {
         return Err(FormatError("its first thread is not its leader").into());
@@ -83,6 +90,13 @@ async fn read_state(thread: &mut Thread) -> Result<Vec<u8>, LoadError> {
     thread.process.space().read(at, &mut block)?;
     thread.unmap_buffer(at, mapped).await?;
     Ok(block)
+}
+
+fn copied(bytes: &[u8]) -> Result<Vec<u8>, NoMemory> {
+    let mut copy = Vec::new();
+    reserve_in(&mut copy, bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 /// Sets what the growth of the stack and the place of new mappings depend on.
@@ -177,6 +191,12 @@ fn restore(thread: &mut Thread, state: &RunningThread<'_>) {
         size: abi.stack_size,
         flags: abi.stack_flags as u32,
     };
+    thread.account_run_time(clock::ns_to_ticks(abi.cpu_time_ns));
+    let priority = Priority::default().with_nice(abi.nice);
+    // A policy that this kernel lacks is an ordinary one here.
+    let priority = priority.with_policy(abi.policy, abi.priority);
+    let ordinary = Priority::default().with_nice(abi.nice);
+    thread.handle.set_priority(priority.unwrap_or(ordinary));
 }
 
 fn registers(state: &RunningThread<'_>) -> Registers {

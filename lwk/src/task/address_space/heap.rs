@@ -39,6 +39,15 @@ impl AddressSpace {
         let moved = match to.cmp(&from) {
             core::cmp::Ordering::Less => self.unmap(to, from),
             core::cmp::Ordering::Equal => Ok(()),
+            // As Linux keeps a page free: a program that leaves could not have its heap there else.
+            core::cmp::Ordering::Greater
+                if self
+                    .vmas
+                    .first_within(to, to.saturating_add(PAGE))
+                    .is_some() =>
+            {
+                return Ok(end);
+            }
             core::cmp::Ordering::Greater => {
                 let protection = Protection::READ | Protection::WRITE;
                 self.map(Placement::FixedNoReplace(from), to - from, protection)

@@ -37,6 +37,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("static", include_str!("moving/static.py")),
     ("dynamic", include_str!("moving/dynamic.py")),
     ("threads", include_str!("moving/threads.py")),
+    ("attributes", include_str!("moving/attributes.py")),
     ("nginx", include_str!("moving/nginx.py")),
     ("policy", include_str!("moving/policy.py")),
     ("redis", include_str!("moving/redis.py")),

@@ -65,19 +65,29 @@ wait_for("the policy to move it back", lambda: on_node() == [False, False])
 connect().close()
 # Told only once it is done.
 moves = wait_for("both moves", lambda: [one for one in lines("run") if one["to"]][1:] and lines("run"))
-running.terminate(), recording.terminate()
 moves = [one for one in moves if one["to"]]
 assert [one["to"] for one in moves] == [NODE, "base"], moves
 for one in moves:
     assert [str(of["pid"]) for of in one["moved"]] == processes(), one
     assert all(of["stopped_ms"] > 0 for of in one["moved"]), one
+
+
+def played():
+    """What the policy does with the record so far."""
+    open("trace", "w").writelines(json.dumps(line) + "\n" for line in lines("record"))
+    words = ["insula", "policy", "simulate", "--trace", "trace", *FILE]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done
+    (outcome,) = json.loads(done.stdout)
+    return outcome
+
+
+# It has begun later than the policy.
+wait_for("the record to have both moves", lambda: len(played()["moves"]) == 2)
+running.terminate(), recording.terminate()
 running.wait(), recording.wait()
-simulated = subprocess.run(
-    ["insula", "policy", "simulate", "--trace", "record", *FILE], capture_output=True, text=True
-)
-assert simulated.returncode == 0, simulated
-(played,) = json.loads(simulated.stdout)
-assert [one["to"] for one in played["moves"]] == [NODE, "base"], played
-assert played["lost_s"]["best"] <= played["lost_s"]["policy"], played
+outcome = played()
+assert [one["to"] for one in outcome["moves"]] == [NODE, "base"], outcome
+assert outcome["lost_s"]["best"] <= outcome["lost_s"]["policy"], outcome
 print("moves:", [one["moved"] for one in moves], flush=True)
 end(master)

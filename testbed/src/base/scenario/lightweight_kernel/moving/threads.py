@@ -2,9 +2,9 @@
 from common import *
 
 PROGRAM = """
-import hashlib, queue, threading, time
+import hashlib, queue, sys, threading, time
 THREADS, ROUNDS = 6, 400
-lock, total, waiting = threading.Lock(), [0], queue.Queue()
+lock, total, waiting, moved = threading.Lock(), [0], queue.Queue(), threading.Event()
 def work(number):
     state = b"%d" % number
     for _ in range(ROUNDS):
@@ -13,10 +13,15 @@ def work(number):
         with lock:
             total[0] += 1
         time.sleep(0.001)
+    # However long the moves take.
+    while not moved.is_set():
+        time.sleep(0.001)
     waiting.put((number, state.hex()))
 threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
 [thread.start() for thread in threads]
 print("started", flush=True)
+sys.stdin.read()
+moved.set()
 found = sorted(waiting.get() for _ in threads)
 [thread.join() for thread in threads]
 late = threading.Thread(target=lambda: found.append("late"))
@@ -27,7 +32,9 @@ print(total[0], found)
 
 
 def run(moves):
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert program.stdout.readline() == "started\n"
     if moves:
         for _ in range(2):
