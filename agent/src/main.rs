@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `init` | the first process |
 //! | `files` | mounting the standard file systems |
+//! | `containers` | programs in namespaces of their own |
 //! | `drivers` | loading the image's kernel modules |
 //! | `root` | mounting and switching to the root |
 //! | `interfaces` | configuring network interfaces |
@@ -19,6 +20,7 @@
 //! The server is a separate process, so that the first process can reap all orphans without taking
 //! the exit statuses of the server's children, and so that the server's exit does not end the node.
 
+mod containers;
 mod drivers;
 mod files;
 mod init;
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(program::EXEC) => program::exec(words),
+        Some(containers::INSIDE) => containers::enter(words),
         Some(server::SERVE) => server::serve(),
         _ => {
             eprintln!("insula-agent is the first process of a node: see `insula image build`");

@@ -22,7 +22,7 @@ const TERMINAL: &str = "--terminal";
 const NO_TERMINAL: &str = "--no-terminal";
 
 /// This program, even if its file has been removed.
-const SELF: &str = "/proc/self/exe";
+pub(crate) const SELF: &str = "/proc/self/exe";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 
@@ -47,18 +47,7 @@ impl Program {
             None => NO_TERMINAL,
         };
         command.arg(EXEC).arg(role).args(words(exec));
-        let home = if Path::new("/root").is_dir() {
-            "/root"
-        } else {
-            "/"
-        };
-        command.env_clear().env("PATH", PATH).env("HOME", home);
-        if let Some(terminal) = &exec.terminal {
-            command.env("TERM", OsStr::from_bytes(&terminal.kind));
-        }
-        for (name, value) in &exec.environment {
-            command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
-        }
+        set_environment(&mut command, exec);
         let directory = exec.directory.as_deref().unwrap_or(b"/");
         command.current_dir(OsStr::from_bytes(directory));
         match &exec.terminal {
@@ -101,6 +90,22 @@ impl Program {
             terminal: None,
             child,
         })
+    }
+}
+
+/// Gives a program its whole environment.
+pub(crate) fn set_environment(command: &mut Command, exec: &Exec) {
+    let home = if Path::new("/root").is_dir() {
+        "/root"
+    } else {
+        "/"
+    };
+    command.env_clear().env("PATH", PATH).env("HOME", home);
+    if let Some(terminal) = &exec.terminal {
+        command.env("TERM", OsStr::from_bytes(&terminal.kind));
+    }
+    for (name, value) in &exec.environment {
+        command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
     }
 }
 

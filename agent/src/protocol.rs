@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::ContainerRequest;
+
 /// The port on which the agent listens: "IN".
 pub const PORT: u32 = 0x494e;
 /// The base's CID as nodes see it (`VMADDR_CID_HOST`), the only accepted peer.
@@ -27,6 +29,8 @@ pub enum Request {
     Rename(Identity),
     /// Receive the [messages](crate::copy::CopyMessage) that follow, and answer the last one.
     Receive(Receive),
+    /// Do something about [containers](crate::container).
+    Container(ContainerRequest),
 }
 
 /// What makes a copy of a node another one.

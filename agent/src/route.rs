@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::RawFd;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::{BASE_ADDRESS, PREFIX, address};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
     NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoMacVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, MacVlanMode,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -63,6 +66,17 @@ pub(crate) fn messages(datagram: &[u8]) -> Vec<NetlinkPayload<RouteNetlinkMessag
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     messages
+}
+
+/// A card to be made on another one.
+#[derive(Debug)]
+pub(crate) struct MacvlanRequest<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) card: [u8; 6],
+    /// Index of the other.
+    pub(crate) lower: u32,
+    /// Descriptor of the network namespace that gets it.
+    pub(crate) namespace: RawFd,
 }
 
 /// A netlink socket for routing requests.
@@ -131,6 +145,36 @@ impl RouteSocket {
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
         self.request(RouteNetlinkMessage::SetLink(message))
+    }
+
+    /// Index of the node's card.
+    pub(crate) fn node_card(&self) -> io::Result<u32> {
+        let links = self.links()?;
+        let card = links.iter().find(|link| link.card.and_then(address).is_some());
+        let card = card.map(|link| link.index);
+        card.ok_or_else(|| io::Error::other("the node has no network card"))
+    }
+
+    /// Makes a card whose packets all go out by the other, whose switch sends back those for the
+    /// node itself.
+    pub(crate) fn add_macvlan(&self, request: &MacvlanRequest<'_>) -> io::Result<()> {
+        let mode = InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Vepa)]);
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(request.name.to_owned()),
+            LinkAttribute::Address(request.card.to_vec()),
+            LinkAttribute::Link(request.lower),
+            LinkAttribute::NetNsFd(request.namespace),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(mode)]),
+        ];
+        self.request(RouteNetlinkMessage::NewLink(message))
+    }
+
+    /// Removes an interface.
+    pub(crate) fn remove_link(&self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.request(RouteNetlinkMessage::DelLink(message))
     }
 
     /// Adds the default route through the base.

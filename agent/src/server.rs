@@ -1,6 +1,7 @@
 //! The process that serves the command.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
 use crate::log::log;
+use crate::containers::Containers;
 use crate::{rename, session, transfer};
 
 /// Role of this program: the server.
@@ -25,13 +27,17 @@ pub(crate) fn serve() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let containers = Arc::new(Containers::default());
     loop {
         match listener.accept() {
-            Ok((stream, peer)) if is_command(&peer) => drop(thread::spawn(move || {
-                if let Err(error) = serve_one(stream) {
-                    log(&format!("connection from the base failed: {error}"));
-                }
-            })),
+            Ok((stream, peer)) if is_command(&peer) => {
+                let containers = Arc::clone(&containers);
+                thread::spawn(move || {
+                    if let Err(error) = serve_one(stream, &containers) {
+                        log(&format!("connection from the base failed: {error}"));
+                    }
+                });
+            }
             Ok(_) => {}
             // Out of descriptors or memory for the moment.
             Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -44,7 +50,7 @@ fn is_command(peer: &VsockAddr) -> bool {
     peer.cid() == COMMAND_CID && peer.port() <= COMMAND_PORT_MAX
 }
 
-fn serve_one(stream: VsockStream) -> Result<(), FrameError> {
+fn serve_one(stream: VsockStream, containers: &Containers) -> Result<(), FrameError> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut reader = Reader::new(stream.try_clone()?);
     let Some(request) = reader.read()? else {
@@ -55,6 +61,7 @@ fn serve_one(stream: VsockStream) -> Result<(), FrameError> {
         Request::Exec(exec) => session::run(&exec, stream, reader),
         Request::Send(path) => Ok(transfer::send(&path, &stream)?),
         Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
+        Request::Container(request) => containers.serve(request, &stream),
         Request::Rename(identity) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -1,0 +1,117 @@
+//! Containers of a node: trees of processes in namespaces of their own, and requests about them.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Exec, ExitStatus};
+
+/// First bytes of the MAC address of a container's card, locally administered and not a node's.
+const MARK: [u8; 2] = [0x0a, 0x43];
+/// Length of a container's name in bytes.
+pub const NAME_MAX: usize = 63;
+
+/// The MAC address of the card of the container with this address.
+#[must_use]
+pub fn card(address: Ipv4Addr) -> [u8; 6] {
+    let [a, b, c, d] = address.octets();
+    [MARK[0], MARK[1], a, b, c, d]
+}
+
+/// Whether a text can be a container's name: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, as a node's.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let first = text.bytes().next();
+    text.len() <= NAME_MAX
+        && first.is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(allowed)
+}
+
+/// A container to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    /// Its name, also its host name.
+    pub name: String,
+    /// Its address in the network of nodes and base; without one it has a loopback interface only.
+    pub address: Option<Ipv4Addr>,
+    /// Its program. It has neither standard input nor a terminal.
+    pub exec: Exec,
+}
+
+/// A request about containers. [`ContainerAnswer`] follows, unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerRequest {
+    /// Start one.
+    Start(ContainerSpec),
+    /// List all.
+    List,
+    /// Stop one: SIGTERM to its program, and SIGKILL to all of it after this many seconds.
+    Stop {
+        /// Its name.
+        name: String,
+        /// The seconds.
+        grace_s: u32,
+    },
+    /// Remove one that has ended, and its log.
+    Remove(String),
+    /// Send its log as [`Output`](crate::Output): up to now, or up to its end.
+    Log {
+        /// Its name.
+        name: String,
+        /// Whether to go on until it has ended.
+        follow: bool,
+    },
+}
+
+/// Answer to a [`ContainerRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerAnswer {
+    /// It is done.
+    Done,
+    /// It was not done, for this reason.
+    Refused(String),
+    /// All containers.
+    List(Vec<ContainerState>),
+}
+
+/// A container and its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerState {
+    /// What was started.
+    pub spec: ContainerSpec,
+    /// Process id of its first process in the node, while it has one.
+    pub pid: Option<u32>,
+    /// Its phase.
+    pub phase: Phase,
+}
+
+/// Phase of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// It runs.
+    Running,
+    /// Its program has ended.
+    Exited(ExitStatus),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_nodes() {
+        for good in ["a", "web-1", "6.12", &"x".repeat(NAME_MAX)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "-a", "a b", &"x".repeat(NAME_MAX + 1)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cards_are_not_those_of_nodes() {
+        let address = Ipv4Addr::new(10, 78, 255, 7);
+        assert_eq!(crate::network::address(card(address)), None);
+    }
+}

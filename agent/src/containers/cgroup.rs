@@ -1,0 +1,73 @@
+//! A container's control group (kernel: Documentation/admin-guide/cgroup-v2.rst), by which all its
+//! processes are found.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Parent of the groups of all containers.
+const ALL: &str = "/sys/fs/cgroup/insula";
+/// Time that killed processes have to be gone, and the interval at which that is polled.
+const GONE_TIMEOUT: Duration = Duration::from_secs(10);
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// The control group of a container.
+#[derive(Clone, Debug)]
+pub(super) struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// That of the container with this name, which need not exist.
+    pub(super) fn of(name: &str) -> Self {
+        Self(Path::new(ALL).join(name))
+    }
+
+    /// Creates it.
+    pub(super) fn create(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.0)
+    }
+
+    /// Puts this process into it.
+    pub(super) fn join(&self) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.procs"), "0")
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Signals all its processes.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let all = fs::read_to_string(self.0.join("cgroup.procs"))?;
+        for pid in all.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, signal);
+        }
+        Ok(())
+    }
+
+    /// Kills all its processes, also those that are being started.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        fs::write(self.0.join("cgroup.kill"), "1")
+    }
+
+    /// Removes it as soon as its processes are gone.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        let began = Instant::now();
+        loop {
+            match fs::remove_dir(&self.0) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy
+                        && began.elapsed() < GONE_TIMEOUT =>
+                {
+                    thread::sleep(INTERVAL);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                removed => return removed,
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Containers: trees of processes in namespaces of their own.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `table` | the node's containers, and their states |
+//! | `namespaces` | namespaces for one, with its network card |
+//! | `inside` | its first process, until it executes the program |
+//! | `cgroup` | its control group: all its processes |
+//! | `output` | its log |
+//!
+//! They are children of the server and end with the node; if the server exits, they go on, but
+//! cannot be named any more.
+
+mod cgroup;
+mod inside;
+mod namespaces;
+mod output;
+mod table;
+
+pub(crate) use inside::{INSIDE, enter};
+pub(crate) use table::Containers;
+
+/// Folder of what the agent keeps of containers, in memory: a folder for each.
+const FOLDER: &str = "/run/insula/containers";

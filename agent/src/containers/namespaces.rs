@@ -1,0 +1,69 @@
+//! Namespaces for a container (namespaces(7)), and its card in them.
+//!
+//! Its card is a macvlan on the node's: it has a MAC address and an IP address of its own in the
+//! network of nodes and base, so both can go along to another node, and the base's bridge sees on
+//! which node they are. In mode `vepa` all its packets go through that bridge, also those to
+//! containers of the same node.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+
+use insula_agent::container::card;
+use rustix::thread::UnshareFlags;
+
+use crate::route::{MacvlanRequest, RouteSocket};
+
+/// Name of a container's card.
+const CARD: &str = "eth0";
+/// The calling thread's network namespace.
+const NETWORK: &str = "/proc/thread-self/ns/net";
+/// Keeps new interfaces from having an IPv6 address that is derived from their MAC address: for a
+/// moment of a move there are two of it, and the kernel would take the address out of use.
+const ADDRESS_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
+const NONE: &str = "1";
+
+/// Gives the calling thread namespaces for the processes that it starts from now on, with a network
+/// in them. Such a thread can start no other.
+pub(super) fn enter_new(address: Option<Ipv4Addr>) -> io::Result<File> {
+    let network = enter_new_network(address)?;
+    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWPID)?;
+    Ok(network)
+}
+
+/// Gives the calling thread a network namespace with a loopback interface and a card.
+pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
+    let outside = RouteSocket::open()?;
+    unshare(UnshareFlags::NEWNET)?;
+    let network = File::open(NETWORK)?;
+    // A kernel without IPv6 lacks it.
+    let _ = fs::write(ADDRESS_MODE, NONE);
+    if let Some(address) = address {
+        outside.add_macvlan(&MacvlanRequest {
+            name: CARD,
+            card: card(address),
+            lower: outside.node_card()?,
+            namespace: network.as_raw_fd(),
+        })?;
+    }
+    let inside = RouteSocket::open()?;
+    for link in inside.links()? {
+        match (link.name.as_str(), address) {
+            ("lo", _) => inside.bring_up(link.index)?,
+            (CARD, Some(address)) => {
+                inside.add_address(link.index, address)?;
+                inside.bring_up(link.index)?;
+                inside.route_all()?;
+            }
+            _ => {}
+        }
+    }
+    Ok(network)
+}
+
+#[allow(unsafe_code, reason = "other flags than these would need care")]
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    // SAFETY: none of these flags is FILES, which alone has requirements.
+    Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
+}

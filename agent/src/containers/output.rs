@@ -1,0 +1,154 @@
+//! A container's log: its output, in memory and bounded.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Bytes of the newer part of a log: when it is full, it becomes the older one.
+const PART_MAX: u64 = 1 << 20;
+
+/// A log, in two files.
+#[derive(Debug)]
+pub(super) struct Log {
+    folder: PathBuf,
+    written: Mutex<Written>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    /// Bytes ever written.
+    total: u64,
+    /// Bytes of the newer part.
+    part: u64,
+    /// Whether nothing more will be written.
+    ended: bool,
+}
+
+impl Log {
+    /// The log of a container in this folder, where there may be one already.
+    pub(super) fn open(folder: &Path) -> Self {
+        let log = Self {
+            folder: folder.to_owned(),
+            written: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        let size = |path: PathBuf| fs::metadata(path).map_or(0, |file| file.len());
+        let (old, part) = (size(log.old()), size(log.new()));
+        *log.lock() = Written {
+            total: old + part,
+            part,
+            ended: false,
+        };
+        log
+    }
+
+    fn new(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn old(&self) -> PathBuf {
+        self.folder.join("log.1")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes all that comes from a pipe, until all its writers have gone.
+    pub(super) fn fill(&self, mut from: impl Read) {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match from.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(count) if count > 0 => {
+                    // A full memory loses output, but does not stop its writer.
+                    let _ = self.append(&buffer[..count]);
+                }
+                _ => break,
+            }
+        }
+        self.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = self.lock();
+        if written.part + bytes.len() as u64 > PART_MAX {
+            fs::rename(self.new(), self.old())?;
+            written.part = 0;
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(self.new())?;
+        file.write_all(bytes)?;
+        written.part += bytes.len() as u64;
+        written.total += bytes.len() as u64;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Passes the log on: what there is of it, and if wanted what follows.
+    pub(super) fn read(
+        &self,
+        follow: bool,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut read = 0;
+        loop {
+            let (bytes, total, ended) = self.after(read)?;
+            take(&bytes)?;
+            read = total;
+            if !follow || ended {
+                return Ok(());
+            }
+            let written = self.lock();
+            drop(
+                self.changed
+                    .wait_while(written, |written| written.total == read && !written.ended),
+            );
+        }
+    }
+
+    /// What was written after this many bytes and is still there.
+    fn after(&self, read: u64) -> io::Result<(Vec<u8>, u64, bool)> {
+        let written = self.lock();
+        let mut bytes = Vec::new();
+        for part in [self.old(), self.new()] {
+            match File::open(part) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                file => drop(file?.read_to_end(&mut bytes)?),
+            }
+        }
+        let wanted = usize::try_from(written.total - read).unwrap_or(usize::MAX);
+        let from = bytes.len().saturating_sub(wanted);
+        Ok((bytes.split_off(from), written.total, written.ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_bounded_and_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path());
+        log.append(&[b'a'; PART_MAX as usize]).unwrap();
+        log.append(b"bc").unwrap();
+        let mut seen = Vec::new();
+        log.read(false, |bytes| Ok(seen.extend_from_slice(bytes))).unwrap();
+        assert_eq!(seen.len(), PART_MAX as usize + 2);
+        log.append(&[b'd'; PART_MAX as usize]).unwrap();
+        let (bytes, total, ended) = log.after(PART_MAX).unwrap();
+        assert_eq!((&bytes[..3], ended), (&b"bcd"[..], false));
+        assert_eq!(total, 2 * PART_MAX + 2);
+        // One that is opened again goes on.
+        let again = Log::open(folder.path());
+        again.fill(&b"end"[..]);
+        let (bytes, _, ended) = again.after(0).unwrap();
+        assert!(bytes.ends_with(b"dend") && ended);
+        let mut followed = Vec::new();
+        again.read(true, |bytes| Ok(followed.extend_from_slice(bytes))).unwrap();
+        assert_eq!(followed, bytes);
+    }
+}
