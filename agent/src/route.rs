@@ -150,7 +150,9 @@ impl RouteSocket {
     /// Index of the node's card.
     pub(crate) fn node_card(&self) -> io::Result<u32> {
         let links = self.links()?;
-        let card = links.iter().find(|link| link.card.and_then(address).is_some());
+        let card = links
+            .iter()
+            .find(|link| link.card.and_then(address).is_some());
         let card = card.map(|link| link.index);
         card.ok_or_else(|| io::Error::other("the node has no network card"))
     }
@@ -165,7 +167,10 @@ impl RouteSocket {
             LinkAttribute::Address(request.card.to_vec()),
             LinkAttribute::Link(request.lower),
             LinkAttribute::NetNsFd(request.namespace),
-            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan), LinkInfo::Data(mode)]),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::MacVlan),
+                LinkInfo::Data(mode),
+            ]),
         ];
         self.request(RouteNetlinkMessage::NewLink(message))
     }

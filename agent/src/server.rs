@@ -9,8 +9,8 @@ use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
-use crate::log::log;
 use crate::containers::Containers;
+use crate::log::log;
 use crate::{rename, session, transfer};
 
 /// Role of this program: the server.

@@ -42,7 +42,10 @@ impl Cgroup {
     /// Signals all its processes.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let all = fs::read_to_string(self.0.join("cgroup.procs"))?;
-        for pid in all.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+        for pid in all
+            .lines()
+            .filter_map(|line| Pid::from_raw(line.parse().ok()?))
+        {
             // It may have ended meanwhile.
             let _ = kill_process(pid, signal);
         }

@@ -32,12 +32,19 @@ const MOUNTS: [(&str, &str, MountFlags, &std::ffi::CStr); 7] = [
     ("proc", "proc", HARDENED, c""),
     ("sysfs", "sys", HARDENED.union(MountFlags::RDONLY), c""),
     ("tmpfs", "dev", MountFlags::NOSUID, c"mode=755"),
-    ("devpts", "dev/pts", PTS, c"newinstance,gid=5,mode=620,ptmxmode=666"),
+    (
+        "devpts",
+        "dev/pts",
+        PTS,
+        c"newinstance,gid=5,mode=620,ptmxmode=666",
+    ),
     ("tmpfs", "dev/shm", PTS, c"mode=1777"),
     ("tmpfs", "run", MountFlags::NOSUID, c"mode=755"),
     ("tmpfs", "tmp", MountFlags::NOSUID, c"mode=1777"),
 ];
-const HARDENED: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+const HARDENED: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 const PTS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
 /// Devices: name and number.
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -110,7 +117,13 @@ fn make_devices() -> io::Result<()> {
     for (name, major, minor) in DEVICES {
         let path = format!("dev/{name}");
         let mode = Mode::from_raw_mode(0o666);
-        mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(major, minor))?;
+        mknodat(
+            CWD,
+            &path,
+            FileType::CharacterDevice,
+            mode,
+            makedev(major, minor),
+        )?;
         // Whatever the umask.
         chmod(&path, mode)?;
     }

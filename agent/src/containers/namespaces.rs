@@ -28,7 +28,9 @@ const NONE: &str = "1";
 /// in them. Such a thread can start no other.
 pub(super) fn enter_new(address: Option<Ipv4Addr>) -> io::Result<File> {
     let network = enter_new_network(address)?;
-    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWPID)?;
+    unshare(
+        UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWPID,
+    )?;
     Ok(network)
 }
 

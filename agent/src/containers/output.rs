@@ -79,7 +79,10 @@ impl Log {
             fs::rename(self.new(), self.old())?;
             written.part = 0;
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(self.new())?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.new())?;
         file.write_all(bytes)?;
         written.part += bytes.len() as u64;
         written.total += bytes.len() as u64;
@@ -136,7 +139,8 @@ mod tests {
         log.append(&[b'a'; PART_MAX as usize]).unwrap();
         log.append(b"bc").unwrap();
         let mut seen = Vec::new();
-        log.read(false, |bytes| Ok(seen.extend_from_slice(bytes))).unwrap();
+        log.read(false, |bytes| Ok(seen.extend_from_slice(bytes)))
+            .unwrap();
         assert_eq!(seen.len(), PART_MAX as usize + 2);
         log.append(&[b'd'; PART_MAX as usize]).unwrap();
         let (bytes, total, ended) = log.after(PART_MAX).unwrap();
@@ -148,7 +152,9 @@ mod tests {
         let (bytes, _, ended) = again.after(0).unwrap();
         assert!(bytes.ends_with(b"dend") && ended);
         let mut followed = Vec::new();
-        again.read(true, |bytes| Ok(followed.extend_from_slice(bytes))).unwrap();
+        again
+            .read(true, |bytes| Ok(followed.extend_from_slice(bytes)))
+            .unwrap();
         assert_eq!(followed, bytes);
     }
 }

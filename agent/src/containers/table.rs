@@ -219,9 +219,15 @@ fn in_namespaces(spec: &ContainerSpec) -> io::Result<(Child, File, File)> {
         let network = namespaces::enter_new(address)?;
         Ok((command.spawn()?, network))
     });
-    let started: io::Result<_> = started.join().unwrap_or_else(|_| Err(io::Error::other("panic")));
+    let started: io::Result<_> = started
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("panic")));
     let (child, network) = started?;
-    Ok((child, network, File::from(std::os::fd::OwnedFd::from(output))))
+    Ok((
+        child,
+        network,
+        File::from(std::os::fd::OwnedFd::from(output)),
+    ))
 }
 
 fn command(spec: &ContainerSpec, output: io::PipeWriter) -> io::Result<Command> {

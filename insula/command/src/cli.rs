@@ -7,6 +7,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
@@ -60,17 +61,18 @@ pub(super) enum Command {
     },
     /// Start a node and print its name
     Run(Box<Run>),
-    /// List nodes
+    /// List nodes, and containers in them
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
     Exec(Exec),
     /// Move a running process of this system onto a node of the lightweight kernel: its threads go on
-    /// there, its files and sockets stay
+    /// there, its files and sockets stay. Or move a container to another Linux node, with its
+    /// connections
     Move {
-        /// Id of the process
-        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-        pid: i32,
-        /// The node
+        /// Id of the process, or name of the container
+        #[arg(value_name = "PID|CONTAINER")]
+        what: Movable,
+        /// The node; `base` for a process that goes back
         #[arg(value_name = "NODE")]
         name: Name,
         /// Only tell whether it can be moved, and why not
@@ -106,15 +108,15 @@ pub(super) enum Command {
     Top(Top),
     /// Show what happens to nodes: their starts and ends, and what their watchers find
     Events(Events),
-    /// Show everything known about nodes, as JSON
+    /// Show everything known about nodes or containers, as JSON
     Inspect(Inspect),
     /// Stop nodes: press their power button, and kill those that do not power off in time. Paused
-    /// ones are resumed for that
+    /// ones are resumed for that. Or stop containers, by SIGTERM and then SIGKILL
     Stop {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
+        /// The nodes or containers
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<Name>,
-        /// Seconds to wait for a node to power off before it is killed
+        /// Seconds to wait for a node to power off, or a program to end, before it is killed
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
     },
@@ -148,16 +150,17 @@ pub(super) enum Command {
     },
     /// Add cores or memory to a running node, or remove some
     Update(Update),
-    /// Remove stopped nodes: their memory is cleared and returned to the base
+    /// Remove stopped nodes: their memory is cleared and returned to the base. Or remove containers
+    /// that have ended
     Rm {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
+        /// The nodes or containers
+        #[arg(required = true, value_name = "NAME")]
         names: Vec<Name>,
         /// Kill them first if they run
         #[arg(short, long)]
         force: bool,
     },
-    /// Show a node's kernel log, read from its memory
+    /// Show a node's kernel log, read from its memory, or a container's output
     Logs(Logs),
     /// Create and start the images and nodes that files describe, in the order of their
     /// dependencies; unchanged ones are left as they are
@@ -379,6 +382,13 @@ pub(super) struct Exec {
     /// Program, by its path or by a name to be found in PATH, and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
+    /// Run it as a container of this name in a Linux node: in namespaces of its own, with an address
+    /// of its own. Its output is kept as its log
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "tty"])]
+    pub(super) container: Option<Name>,
+    /// Return as soon as the container is started, instead of showing its output until it ends
+    #[arg(short, long, requires = "container")]
+    pub(super) detach: bool,
     /// Pass this command's standard input to a program in a Linux node
     #[arg(short, long)]
     pub(super) interactive: bool,
@@ -397,6 +407,31 @@ pub(super) struct Exec {
     /// Polls for a system call of the program before the proxy sleeps and frees the base's core
     #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
     pub(super) polls: u64,
+}
+
+/// What can be moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Movable {
+    /// A process of this system, by its id.
+    Process(i32),
+    /// A container.
+    Container(Name),
+}
+
+impl FromStr for Movable {
+    type Err = &'static str;
+
+    /// What consists of digits is an id.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse::<i32>() {
+            Ok(pid) if pid > 0 => Ok(Self::Process(pid)),
+            Ok(_) => Err("ids of processes are positive"),
+            Err(_) => match text.parse() {
+                Ok(name) => Ok(Self::Container(name)),
+                Err(_) => Err("give the id of a process, or the name of a container"),
+            },
+        }
+    }
 }
 
 /// Parses a variable and its value.

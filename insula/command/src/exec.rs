@@ -15,11 +15,14 @@ use super::cli::{Exec, Run};
 use super::{Context, Failure, output};
 
 /// Exit status of a failure of Insula itself.
-const FAILED: u8 = 125;
+pub(super) const FAILED: u8 = 125;
 
 /// Runs a program; exits as a shell would. On a node of the lightweight kernel it returns only on
 /// failure.
 pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failure> {
+    if let Some(container) = &options.container {
+        return super::container::start(context, container, options);
+    }
     let driver = context.driver()?;
     if runs_own_programs(&driver, &options.name) {
         return Ok(in_node(
@@ -138,7 +141,7 @@ fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
     }
 }
 
-fn fail(failure: &Error, status: u8) -> ExitCode {
+pub(super) fn fail(failure: &Error, status: u8) -> ExitCode {
     output::print_error(failure);
     ExitCode::from(status)
 }

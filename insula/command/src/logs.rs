@@ -8,7 +8,7 @@ use insula_node::{Handle, LogRecord, NodeLog, detect_crash, no_log_yet, wait_for
 
 use super::cli::Logs;
 use super::node::observe;
-use super::{Context, Failure, output};
+use super::{Context, Failure, container, output};
 
 /// Interval at which a followed log is read.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -16,6 +16,9 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const ROUNDS_PER_CHECK: u32 = 10;
 
 pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
+    if let Some(container) = container::find(context, &options.name)? {
+        return container::logs(context, &container, options);
+    }
     let mut handle = observe(&context.driver()?, &options.name)?;
     if options.follow {
         follow(&mut handle, options)

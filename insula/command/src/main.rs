@@ -3,6 +3,7 @@
 mod cli;
 mod completion;
 mod compose;
+mod container;
 mod events;
 mod examples;
 mod exec;
@@ -81,7 +82,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Run(options) => node::run(context, *options)?,
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
-        Command::Move { pid, name, check } => migrate::migrate(context, pid, &name, check)?,
+        Command::Move { what, name, check } => migrate::migrate(context, &what, &name, check)?,
         Command::Policy { command } => policy::policy(context, &command)?,
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);

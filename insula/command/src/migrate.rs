@@ -4,18 +4,26 @@ use insula_driver::name::Name;
 use insula_exec::program;
 use insula_migrate::{MoveRequest, Moved};
 
-use super::{Context, Failure, output};
+use super::cli::Movable;
+use super::{Context, Failure, container, output};
 
 /// Stands for the base in place of a node.
 const BASE: &str = "base";
 
-/// Moves a process to a node, or tells whether it can be moved.
+/// Moves a process or a container to a node, or tells whether it can be moved.
 pub(super) fn migrate(
     context: &Context,
-    pid: i32,
+    what: &Movable,
     node: &Name,
     only_check: bool,
 ) -> Result<(), Failure> {
+    match what {
+        Movable::Process(pid) => move_process(context, *pid, node, only_check),
+        Movable::Container(name) => container::migrate(context, name, node, only_check),
+    }
+}
+
+fn move_process(context: &Context, pid: i32, node: &Name, only_check: bool) -> Result<(), Failure> {
     if node.as_str() == BASE && !only_check {
         return told(pid, node, insula_migrate::to_base(pid)?);
     }

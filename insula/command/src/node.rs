@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use serde_json::{Value, json};
 
 use super::cli::{Inspect, Ps, Run, Update};
-use super::{Context, Failure, output, snapshot};
+use super::{Context, Failure, container, output, snapshot};
 use crate::report::{Align, Table, duration};
 
 /// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
@@ -29,6 +29,11 @@ const LAST_RECORDS: usize = 80;
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
     let request = request(options)?;
+    if let Some(name) = &request.name
+        && container::find(context, name)?.is_some()
+    {
+        return Err(container::has_name(name).into());
+    }
     let driver = context.driver()?;
     let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
     if started.is_copy {
@@ -128,17 +133,19 @@ fn timing_text(started: &Started) -> String {
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     let handles = observe_all(&context.driver()?)?;
+    let containers = container::list(context, &handles)?;
     let shown = handles.iter().filter(|handle| {
         options.all || has_failed(handle) || handle.is_restarting() || !handle.is_stopped()
     });
     let views: Vec<_> = shown.map(Handle::view).collect();
     if options.json {
-        return output::json(&views);
+        return output::json(&container::with_nodes(&views, &containers));
     }
     if handles.iter().any(Handle::is_unsupervised) {
         output::note("`insula supervise` starts a new supervisor for unsupervised nodes");
     }
-    output::print(&ps_table(&views).to_string())
+    output::print(&ps_table(&views).to_string())?;
+    container::print(&containers)
 }
 
 /// Whether a node has ended by a failure of its own.
@@ -252,6 +259,9 @@ pub(super) fn state_text(view: &NodeView) -> String {
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
+        if let Some(container) = container::inspect(context, name)? {
+            return Ok(container);
+        }
         let handle = observe(&driver, name)?;
         all_of(&handle).map_err(|error| match error.errno {
             // It was removed meanwhile.
@@ -360,6 +370,9 @@ pub(super) fn each(
 }
 
 pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    if let Some(container) = container::find(context, name)? {
+        return container::stop(context, &container, time_s);
+    }
     let timeout = Duration::from_secs(time_s.into());
     let stopped = node::stop(&context.driver()?, name, timeout)?;
     if let Stopped::ByForce { was_asked } = stopped
@@ -412,6 +425,9 @@ pub(super) fn resume(context: &Context, name: &Name) -> Result<(), Failure> {
 }
 
 pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {
+    if let Some(container) = container::find(context, name)? {
+        return container::remove(context, &container, force);
+    }
     Ok(node::remove(&context.driver()?, name, force)?)
 }
 

@@ -3,7 +3,9 @@
 //! | module | concept |
 //! |---|---|
 //! | [`agent`] | programs in Linux nodes, run by the agent there |
+//! | [`container`] | containers in Linux nodes: started, listed, stopped by their names |
 //! | [`program`] | programs of the base on nodes of the lightweight kernel |
 
 pub mod agent;
+pub mod container;
 pub mod program;

@@ -25,6 +25,12 @@ pub(super) fn agent() -> PathBuf {
     companion("agent")
 }
 
+/// Whether an initrd that is recorded as this file was built with the agent.
+#[must_use]
+pub fn is_agent(initrd: &Path) -> bool {
+    initrd == agent()
+}
+
 fn companion(name: &str) -> PathBuf {
     let command = std::env::current_exe().ok();
     let beside = command.as_deref().and_then(Path::parent);

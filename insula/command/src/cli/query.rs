@@ -18,8 +18,8 @@ pub(crate) struct Ps {
 
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
-    /// The nodes
-    #[arg(required = true, value_name = "NODE")]
+    /// The nodes or containers
+    #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<Name>,
     /// Accepted for uniformity: the output is always JSON
     #[arg(long)]
@@ -85,10 +85,10 @@ pub(crate) struct Top {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// The node
-    #[arg(value_name = "NODE")]
+    /// The node or container
+    #[arg(value_name = "NAME")]
     pub(crate) name: Name,
-    /// Follow the log until the node stops
+    /// Follow the log until the node stops, or the container ends
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only the last COUNT records

@@ -29,7 +29,7 @@ const UNTOUCHED: &str = "nothing was done";
 ///
 /// # Errors
 /// When there is no such node, it does not run, or its agent does not answer.
-pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
+pub(crate) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
     let began = Instant::now();
     let (mut interval, longest) = INTERVALS;
     let mut pause = || {
@@ -62,6 +62,26 @@ pub(super) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
             }
             Err(_) => pause(),
         }
+    }
+}
+
+/// Connects to the agent of a running node, without waiting for one that boots.
+///
+/// # Errors
+/// When there is no such node, it does not run, or its agent does not answer.
+pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
+    let handle = node::find(driver, name)?;
+    if !handle.is_running() {
+        return Err(not_running(name));
+    }
+    if handle.is_paused() {
+        return Err(node::is_paused(name));
+    }
+    let socket = reserved_socket().map_err(no_socket)?;
+    let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
+    match connect(socket.as_raw_fd(), &address) {
+        Ok(()) => Ok(VsockStream::from(socket)),
+        Err(errno) => Err(no_answer(name, errno)),
     }
 }
 

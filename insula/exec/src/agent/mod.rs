@@ -12,6 +12,7 @@ mod place;
 mod rename;
 mod terminal;
 
+pub(crate) use connect::{to_agent, to_agent_at_once};
 pub use copy::copy;
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
 pub use exec::{AgentExec, exec};

@@ -1,0 +1,193 @@
+//! Containers in Linux nodes: `insula exec --container`, and what other commands do for them.
+
+use std::io;
+use std::process::ExitCode;
+
+use insula_base::error::Error;
+use insula_driver::name::Name;
+use insula_exec::container::{self, ContainerRecord, ContainerView, StartRequest};
+use insula_node::{Handle, NodeView};
+use serde_json::{Value, json};
+
+use super::cli::{Exec, Logs};
+use super::exec::{FAILED, fail};
+use super::{Context, Failure, output};
+use crate::report::{Align, Table};
+
+/// Starts a container, and prints its name or, unless detached, its output until it ends.
+pub(super) fn start(context: &Context, name: &Name, options: &Exec) -> Result<ExitCode, Failure> {
+    let driver = context.driver()?;
+    let request = StartRequest {
+        name,
+        node: &options.name,
+        words: &options.words,
+        environment: &options.environment,
+        directory: options.workdir.as_ref(),
+    };
+    let record = match container::start(&driver, &context.root, &request) {
+        Ok(record) => record,
+        Err(error) => return Ok(fail(&error, FAILED)),
+    };
+    if options.detach {
+        output::line(name.as_str())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    container::log(&driver, &record, true, io::stdout().lock())?;
+    let ended = container::view(&driver, &record).exit_code;
+    Ok(ExitCode::from(ended.unwrap_or(FAILED)))
+}
+
+/// The container of that name, if there is one.
+pub(super) fn find(context: &Context, name: &Name) -> Result<Option<ContainerRecord>, Failure> {
+    Ok(container::find(&context.root, name)?)
+}
+
+/// The error of a node that would have a container's name.
+pub(super) fn has_name(name: &Name) -> Error {
+    Error::new(format!("the name '{name}' is that of a container"))
+        .untouched()
+        .hint("choose another: `insula ps` lists them")
+}
+
+/// All containers of nodes, if there can be any.
+pub(super) fn list(context: &Context, nodes: &[Handle]) -> Result<Vec<ContainerView>, Failure> {
+    match nodes {
+        [] => Ok(Vec::new()),
+        _ => Ok(container::list(&context.driver()?, &context.root)?),
+    }
+}
+
+/// Nodes as JSON, each with its containers.
+pub(super) fn with_nodes(nodes: &[NodeView], containers: &[ContainerView]) -> Vec<Value> {
+    let with = |node: &NodeView| {
+        let mut value = json!(node);
+        let own = containers
+            .iter()
+            .filter(|one| one.record.node.as_str() == node.name);
+        value["containers"] = json!(own.collect::<Vec<_>>());
+        value
+    };
+    nodes.iter().map(with).collect()
+}
+
+/// Prints a table of containers, if there are any.
+pub(super) fn print(containers: &[ContainerView]) -> Result<(), Failure> {
+    match containers {
+        [] => Ok(()),
+        containers => output::print(&format!("\n{}", table(containers))),
+    }
+}
+
+fn table(containers: &[ContainerView]) -> Table {
+    let columns = ["CONTAINER", "STATE", "NODE", "ADDRESS", "COMMAND"];
+    let mut table = Table::new(&columns.map(|column| (column, Align::Left)));
+    for ContainerView {
+        record,
+        state,
+        exit_code,
+        ..
+    } in containers
+    {
+        let address = record.address.map(|address| address.to_string());
+        table.row([
+            record.name.to_string(),
+            match exit_code {
+                Some(code) => format!("{state} ({code})"),
+                None => (*state).to_owned(),
+            },
+            record.node.to_string(),
+            address.unwrap_or_else(|| "-".to_owned()),
+            record.command.join(" "),
+        ]);
+    }
+    table
+}
+
+/// Everything known about the container of that name, if there is one.
+pub(super) fn inspect(context: &Context, name: &Name) -> Result<Option<Value>, Failure> {
+    let Some(record) = find(context, name)? else {
+        return Ok(None);
+    };
+    Ok(Some(json!(container::view(&context.driver()?, &record))))
+}
+
+pub(super) fn stop(
+    context: &Context,
+    record: &ContainerRecord,
+    time_s: u32,
+) -> Result<(), Failure> {
+    Ok(container::stop(&context.driver()?, record, time_s)?)
+}
+
+pub(super) fn remove(
+    context: &Context,
+    record: &ContainerRecord,
+    force: bool,
+) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    Ok(container::remove(&driver, &context.root, record, force)?)
+}
+
+pub(super) fn logs(
+    context: &Context,
+    record: &ContainerRecord,
+    options: &Logs,
+) -> Result<(), Failure> {
+    if options.json || options.tail.is_some() {
+        let what = format!("'{}' is a container: its log has no records", record.name);
+        return Err(Error::new(what).hint("leave out --json and --tail").into());
+    }
+    let driver = context.driver()?;
+    Ok(container::log(
+        &driver,
+        record,
+        options.follow,
+        io::stdout().lock(),
+    )?)
+}
+
+pub(super) fn migrate(
+    _context: &Context,
+    name: &Name,
+    _node: &Name,
+    _only_check: bool,
+) -> Result<(), Failure> {
+    Err(Error::new(format!("there is no container '{name}'"))
+        .untouched()
+        .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_as_a_table() {
+        let view = |name: &str, exit_code: Option<u8>| ContainerView {
+            record: ContainerRecord {
+                name: name.parse().unwrap(),
+                node: "web".parse().unwrap(),
+                address: exit_code.is_none().then(|| [10, 78, 255, 1].into()),
+                command: vec!["/bin/server".into(), "-x".into()],
+                created_unix_s: 0,
+            },
+            state: if exit_code.is_none() {
+                "running"
+            } else {
+                "exited"
+            },
+            exit_code,
+            pid: None,
+        };
+        let table = table(&[view("shop", None), view("old", Some(3))]).to_string();
+        let lines: Vec<_> = table.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines[1],
+            "shop       running     web   10.78.255.1  /bin/server -x"
+        );
+        assert_eq!(
+            lines[2],
+            "old        exited (3)  web   -            /bin/server -x"
+        );
+    }
+}

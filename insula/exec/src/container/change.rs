@@ -1,0 +1,99 @@
+//! Stopping and removing containers, and their logs.
+
+use std::io::Write;
+use std::time::Duration;
+
+use insula_agent::container::ContainerRequest;
+use insula_agent::frame::{self, Reader};
+use insula_agent::{Output, Request};
+use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
+use insula_driver::Driver;
+
+use super::ask::{self, ask};
+use super::record::{ContainerRecord, Records};
+use crate::agent::to_agent_at_once;
+
+/// Stops a container: SIGTERM to its program, and SIGKILL after `grace_s` seconds.
+///
+/// # Errors
+/// When its node's agent does not answer, or cannot stop it.
+pub fn stop(driver: &Driver, record: &ContainerRecord, grace_s: u32) -> Result<(), Error> {
+    if !insula_node::find(driver, &record.node)?.is_running() {
+        return Ok(());
+    }
+    let stream = to_agent_at_once(driver, &record.node)?;
+    let request = ContainerRequest::Stop {
+        name: record.name.to_string(),
+        grace_s,
+    };
+    let timeout = ask::TIMEOUT + Duration::from_secs(grace_s.into());
+    ask(&record.node, &stream, timeout, request)
+        .map(drop)
+        .map_err(|error| error.context(format!("the container '{}' was not stopped", record.name)))
+}
+
+/// Removes a container that has ended, and its log; with `force` one that runs, too.
+///
+/// # Errors
+/// When it runs, or its node's agent does not answer; it was left as it is.
+pub fn remove(
+    driver: &Driver,
+    root: &Root,
+    record: &ContainerRecord,
+    force: bool,
+) -> Result<(), Error> {
+    let records = Records::lock(root)?;
+    match remove_there(driver, record, force) {
+        Err(error) if error.kind != Kind::NoNode => {
+            let context = format!("the container '{}' was not removed", record.name);
+            let hint = "stop it first, or use --force".to_owned();
+            Err(error.context(context).unchanged().hint(hint))
+        }
+        _ => records.remove(&record.name),
+    }
+}
+
+fn remove_there(driver: &Driver, record: &ContainerRecord, force: bool) -> Result<(), Error> {
+    if force {
+        stop(driver, record, 0)?;
+    }
+    if !insula_node::find(driver, &record.node)?.is_running() {
+        return Ok(());
+    }
+    let stream = to_agent_at_once(driver, &record.node)?;
+    let request = ContainerRequest::Remove(record.name.to_string());
+    ask(&record.node, &stream, ask::TIMEOUT, request).map(drop)
+}
+
+/// Writes a container's log: what there is, or all up to its end.
+///
+/// # Errors
+/// When its node's agent does not answer, or `to` cannot be written.
+pub fn log(
+    driver: &Driver,
+    record: &ContainerRecord,
+    follow: bool,
+    mut to: impl Write,
+) -> Result<(), Error> {
+    let node = &record.node;
+    let stream = to_agent_at_once(driver, node)?;
+    let request = ContainerRequest::Log {
+        name: record.name.to_string(),
+        follow,
+    };
+    let lost = |error| ask::unanswered(node).because(error);
+    frame::write(&stream, &Request::Container(request)).map_err(|error| lost(error.into()))?;
+    let mut reader = Reader::new(stream);
+    loop {
+        match reader.read().map_err(lost)? {
+            Some(Output::Stdout(bytes)) => to
+                .write_all(bytes)
+                .and_then(|()| to.flush())
+                .map_err(|error| Error::new("the log cannot be written").because(error))?,
+            Some(Output::Refused(reason)) => return Err(ask::refused(node, reason)),
+            Some(_) => return Ok(()),
+            None => return Err(ask::unanswered(node)),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Containers in Linux nodes: trees of processes in namespaces of their own, by their names.
+//!
+//! A container's record says on which node it is, and what of the network belongs to it. What it does
+//! there only its node's agent knows, which is asked.
+
+mod ask;
+mod change;
+mod record;
+mod start;
+mod state;
+
+pub use change::{log, remove, stop};
+pub use record::{ContainerRecord, find};
+pub use start::{StartRequest, start};
+pub use state::{ContainerView, list, view};

@@ -1,0 +1,194 @@
+//! Records of containers: files in the command's private folder, which is empty after a boot.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_base::state::{self, AtomicFile, Lock, RUN};
+use insula_driver::name::Name;
+use serde::{Deserialize, Serialize};
+
+/// Folder of the records, in [`RUN`].
+const FOLDER: &str = "containers";
+/// Name of the lock held while records are changed.
+const LOCK: &str = "containers.lock";
+const ENDING: &str = ".json";
+/// The third byte of containers' addresses, and the last bytes that they can have. Nodes have others.
+const THIRD: u8 = 255;
+const LAST: std::ops::RangeInclusive<u8> = 1..=254;
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    /// Its name.
+    pub name: Name,
+    /// The node on which it is.
+    pub node: Name,
+    /// Its address, if it is on the network of nodes and base.
+    pub address: Option<Ipv4Addr>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Time of its start, in seconds since 1970.
+    pub created_unix_s: u64,
+}
+
+/// All records, and the lock without which none is changed.
+#[derive(Debug)]
+pub(super) struct Records<'a> {
+    root: &'a Root,
+    _lock: Lock,
+}
+
+/// The container of that name.
+///
+/// # Errors
+/// When its record cannot be read.
+pub fn find(root: &Root, name: &Name) -> Result<Option<ContainerRecord>, Error> {
+    match fs::read(path(root, name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(name).because(error)),
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) => Err(unreadable(name).because(error)),
+        },
+    }
+}
+
+/// All containers, by name.
+///
+/// # Errors
+/// When a record cannot be read.
+pub(super) fn all(root: &Root) -> Result<Vec<ContainerRecord>, Error> {
+    let names = root.names(&format!("{RUN}/{FOLDER}"));
+    let names = names.iter().filter_map(|name| name.strip_suffix(ENDING));
+    let names = names.filter_map(|name| name.parse::<Name>().ok());
+    let mut found = Vec::new();
+    for name in names {
+        // One that has just been removed is left out.
+        found.extend(find(root, &name)?);
+    }
+    Ok(found)
+}
+
+fn path(root: &Root, name: &Name) -> PathBuf {
+    root.path(&format!("{RUN}/{FOLDER}/{name}{ENDING}"))
+}
+
+impl<'a> Records<'a> {
+    /// Waits until no other command changes records.
+    pub(super) fn lock(root: &'a Root) -> Result<Self, Error> {
+        let lock = state::lock(root, LOCK).map_err(not_kept)?;
+        Ok(Self { root, _lock: lock })
+    }
+
+    /// Writes a record: a new one, or in place of the one of that name.
+    pub(super) fn write(&self, record: &ContainerRecord) -> Result<(), Error> {
+        let write = || -> io::Result<()> {
+            let path = path(self.root, &record.name);
+            let folder = path.parent().unwrap_or(&path);
+            fs::create_dir_all(folder)?;
+            let file = AtomicFile::create(folder)?;
+            file.file().write_all(&serde_json::to_vec(record)?)?;
+            file.persist(&path)
+        };
+        write().map_err(not_kept)
+    }
+
+    /// Removes a record.
+    pub(super) fn remove(&self, name: &Name) -> Result<(), Error> {
+        match fs::remove_file(path(self.root, name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(not_kept(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// An address that no container has.
+    pub(super) fn free_address(&self) -> Result<Ipv4Addr, Error> {
+        let taken: BTreeSet<_> = all(self.root)?
+            .iter()
+            .filter_map(|record| record.address)
+            .collect();
+        let mut addresses = LAST.map(address);
+        let free = addresses.find(|address| !taken.contains(address));
+        free.ok_or_else(no_address)
+    }
+}
+
+fn address(last: u8) -> Ipv4Addr {
+    const { assert!(PREFIX == 16) };
+    let [first, second, ..] = BASE_ADDRESS.octets();
+    Ipv4Addr::new(first, second, THIRD, last)
+}
+
+fn unreadable(name: &Name) -> Error {
+    Error::new(format!(
+        "the record of the container '{name}' cannot be read"
+    ))
+    .untouched()
+    .hint("it was started by another version of insula: use that one")
+}
+
+fn not_kept(error: io::Error) -> Error {
+    Error::new("the records of containers cannot be changed")
+        .because(error)
+        .untouched()
+}
+
+fn no_address() -> Error {
+    Error::new("all addresses of containers are taken")
+        .untouched()
+        .hint("remove one: `insula ps` lists them")
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::root::fake::Tree;
+
+    use super::*;
+
+    fn record(name: &str, address: Option<Ipv4Addr>) -> ContainerRecord {
+        ContainerRecord {
+            name: name.parse().unwrap(),
+            node: "web".parse().unwrap(),
+            address,
+            command: vec!["/bin/true".into()],
+            created_unix_s: 1,
+        }
+    }
+
+    #[test]
+    fn records_read_back_and_have_addresses_of_their_own() {
+        let tree = Tree::new(&[]);
+        let root = tree.root();
+        let records = Records::lock(&root).unwrap();
+        let first = records.free_address().unwrap();
+        records.write(&record("one", Some(first))).unwrap();
+        let second = records.free_address().unwrap();
+        assert_ne!(first, second);
+        records.write(&record("two", Some(second))).unwrap();
+        let name = "one".parse().unwrap();
+        assert_eq!(
+            find(&root, &name).unwrap(),
+            Some(record("one", Some(first)))
+        );
+        records.remove(&name).unwrap();
+        records.remove(&name).unwrap();
+        assert_eq!(all(&root).unwrap(), [record("two", Some(second))]);
+        assert_eq!(records.free_address().unwrap(), first);
+    }
+
+    #[test]
+    fn a_damaged_record_is_told() {
+        let tree = Tree::new(&[("/run/insula/containers/one.json", "{")]);
+        let refused = find(&tree.root(), &"one".parse().unwrap()).unwrap_err();
+        assert!(
+            refused.to_string().contains("'one' cannot be read"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! Starting containers.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_agent::Exec;
+use insula_agent::container::{ContainerRequest, ContainerSpec};
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::{Name, text};
+use insula_node::{self as node, Handle, NodeRecord};
+
+use super::ask::{TIMEOUT, ask};
+use super::record::{ContainerRecord, Records, find};
+use crate::agent::to_agent;
+
+/// A container to start.
+#[derive(Clone, Copy, Debug)]
+pub struct StartRequest<'a> {
+    /// Its name.
+    pub name: &'a Name,
+    /// The node.
+    pub node: &'a Name,
+    /// Its program's path in the node, or its name in `PATH` there, then its arguments.
+    pub words: &'a [OsString],
+    /// Additional environment variables.
+    pub environment: &'a [(OsString, OsString)],
+    /// Its working directory, `/` by default.
+    pub directory: Option<&'a OsString>,
+}
+
+/// Starts a container in a Linux node, with an address of its own if the node has a network.
+///
+/// # Errors
+/// When the name is taken, the node cannot have containers, or its agent cannot start it; nothing
+/// was kept.
+pub fn start(
+    driver: &Driver,
+    root: &Root,
+    request: &StartRequest<'_>,
+) -> Result<ContainerRecord, Error> {
+    let records = Records::lock(root)?;
+    let StartRequest { name, node, .. } = *request;
+    if let Some(other) = find(root, name)? {
+        return Err(taken(
+            name,
+            &format!("a container on the node '{}'", other.node),
+        ));
+    }
+    let is_it = |one: &Handle| text(&one.info.name) == name.as_str();
+    if node::all(driver)?.iter().any(is_it) {
+        return Err(taken(name, "a node"));
+    }
+    let there = check_node(driver, node)?;
+    let record = ContainerRecord {
+        name: name.clone(),
+        node: node.clone(),
+        address: match there.network {
+            Some(_) => Some(records.free_address()?),
+            None => None,
+        },
+        command: request
+            .words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect(),
+        created_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| now.as_secs()),
+    };
+    let stream = to_agent(driver, node)?;
+    records.write(&record)?;
+    let spec = request.spec(&record);
+    match ask(node, &stream, TIMEOUT, ContainerRequest::Start(spec)) {
+        Ok(_) => Ok(record),
+        Err(error) => {
+            records.remove(name)?;
+            Err(error
+                .context(format!("the container '{name}' cannot be started"))
+                .nothing_kept())
+        }
+    }
+}
+
+impl StartRequest<'_> {
+    fn spec(&self, record: &ContainerRecord) -> ContainerSpec {
+        let bytes = |text: &OsString| text.clone().into_vec();
+        let environment = self.environment.iter();
+        ContainerSpec {
+            name: record.name.to_string(),
+            address: record.address,
+            exec: Exec {
+                words: self.words.iter().map(bytes).collect(),
+                environment: environment
+                    .map(|(name, value)| (bytes(name), bytes(value)))
+                    .collect(),
+                directory: self.directory.map(bytes),
+                ..Exec::default()
+            },
+        }
+    }
+}
+
+/// The record of a node that can have containers.
+///
+/// # Errors
+/// When it cannot.
+pub(super) fn check_node(driver: &Driver, name: &Name) -> Result<NodeRecord, Error> {
+    let handle = node::find(driver, name)?;
+    let record = handle
+        .record
+        .ok_or_else(|| node::no_record(name.as_str()).untouched())?;
+    if !record.is_linux() {
+        return Err(other_kernel(name));
+    }
+    if !record.initrd.as_deref().is_some_and(insula_image::is_agent) {
+        return Err(no_agent(name));
+    }
+    match record.spec.rootfs {
+        Some(_) => Ok(record),
+        None => Err(no_root(name)),
+    }
+}
+
+fn taken(name: &Name, by: &str) -> Error {
+    Error::new(format!("the name '{name}' is that of {by}"))
+        .untouched()
+        .hint("choose another: `insula ps` lists them")
+}
+
+fn other_kernel(node: &Name) -> Error {
+    Error::new(format!(
+        "the node '{node}' runs the lightweight kernel, which has no containers"
+    ))
+    .untouched()
+    .hint("use a Linux node, or run the program without --container")
+}
+
+fn no_agent(node: &Name) -> Error {
+    Error::new(format!("the image of the node '{node}' has no agent"))
+        .untouched()
+        .hint("`insula image build` makes images with one")
+}
+
+fn no_root(node: &Name) -> Error {
+    Error::new(format!(
+        "the node '{node}' has no root file system for containers"
+    ))
+    .untouched()
+    .hint("give it one with `insula run --rootfs`")
+}
