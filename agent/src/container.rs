@@ -8,6 +8,8 @@ use crate::{Exec, ExitStatus};
 
 /// First bytes of the MAC address of a container's card, locally administered and not a node's.
 const MARK: [u8; 2] = [0x0a, 0x43];
+/// Folder of CRIU in a node whose image has it, with the libraries that it needs.
+pub const CRIU_FOLDER: &str = "/run/insula/criu";
 /// Length of a container's name in bytes.
 pub const NAME_MAX: usize = 63;
 
@@ -62,6 +64,55 @@ pub enum ContainerRequest {
         /// Whether to go on until it has ended.
         follow: bool,
     },
+    /// Say what this node lacks for moves.
+    Lacks,
+    /// Dump one, which stands still from then on: [`DumpAnswer`] and its files, as [messages of a
+    /// copy](crate::copy::CopyMessage), follow. Then comes a [`MoveStep`]; if the connection ends
+    /// instead, the container goes on.
+    Dump(String),
+    /// Restore a container, whose files follow as messages of a copy. When the answer says that it is
+    /// done, the container is complete but stands still, and a [`MoveStep`] follows. If the connection
+    /// ends before [`MoveStep::Keep`], the container is removed.
+    Restore(Dumped),
+    /// Decide upon a container that was restored, after a connection that has ended.
+    Settle {
+        /// Its name.
+        name: String,
+        /// Whether it is to go on here; otherwise it is removed.
+        resume: bool,
+    },
+}
+
+/// A step of a move, in this order. [`ContainerAnswer`] follows.
+///
+/// The source decides: until it has got [`Release`](Self::Release) it has the container, from then on
+/// the target has. So there is never none, and never more than one that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MoveStep {
+    /// To the target: keep the container, standing still, also if this connection ends.
+    Keep,
+    /// To the source: remove it, without a packet to its peers.
+    Release,
+    /// To the target: have it go on.
+    Resume,
+}
+
+/// Answer to [`ContainerRequest::Dump`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DumpAnswer {
+    /// It was dumped, and its files follow.
+    Dumped(Dumped),
+    /// It goes on, for this reason.
+    Refused(String),
+}
+
+/// A container that was dumped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dumped {
+    /// What was started.
+    pub spec: ContainerSpec,
+    /// Name of its output's pipe in the images, as `pipe:[123]`.
+    pub output: String,
 }
 
 /// Answer to a [`ContainerRequest`].
@@ -73,6 +124,8 @@ pub enum ContainerAnswer {
     Refused(String),
     /// All containers.
     List(Vec<ContainerState>),
+    /// What the node lacks for moves: nothing if empty.
+    Lacks(Vec<String>),
 }
 
 /// A container and its state.
@@ -91,6 +144,10 @@ pub struct ContainerState {
 pub enum Phase {
     /// It runs.
     Running,
+    /// It stands still, and is being moved to another node.
+    Moving,
+    /// It stands still, and comes from another node.
+    Restored,
     /// Its program has ended.
     Exited(ExitStatus),
 }

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(program::EXEC) => program::exec(words),
         Some(containers::INSIDE) => containers::enter(words),
+        Some(containers::JOIN) => containers::join(words),
         Some(server::SERVE) => server::serve(),
         _ => {
             eprintln!("insula-agent is the first process of a node: see `insula image build`");

@@ -23,7 +23,7 @@ const NO_TERMINAL: &str = "--no-terminal";
 
 /// This program, even if its file has been removed.
 pub(crate) const SELF: &str = "/proc/self/exe";
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 
 /// A started program and its pipes or terminal.

@@ -3,13 +3,17 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use insula_agent::container::CRIU_FOLDER;
 use insula_agent::options::{ROOT_TAG, Root};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move, unmount};
 use rustix::process::{chdir, chroot};
+
+use crate::log::log;
 
 /// The first persistent memory device, the only one of a node.
 const MEMORY: &str = "/dev/pmem0";
@@ -20,6 +24,8 @@ const NEW: &str = "/newroot";
 /// Lower layer of an overlay, and the file system of its upper layer.
 const LOWER: &str = "/lower";
 const UPPER: &str = "/upper";
+/// The image's CRIU.
+const CRIU: &str = "/lib/insula/criu";
 /// Mounts that move to the new root.
 const MOVED: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
@@ -49,6 +55,7 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
             mount_overlay()?;
         }
     }
+    keep_criu();
     for place in MOVED {
         let target = format!("{NEW}{place}");
         // It may exist, or the folder may be read-only: then moving fails.
@@ -60,6 +67,17 @@ pub(crate) fn enter(root: Root) -> io::Result<()> {
     mount_move(".", "/")?;
     chroot(".")?;
     Ok(chdir("/")?)
+}
+
+/// Keeps the image's CRIU where it can be reached on the new root, too. Not every image has one.
+fn keep_criu() {
+    if Path::new(CRIU).is_dir() {
+        let kept =
+            fs::create_dir_all(CRIU_FOLDER).and_then(|()| Ok(mount_bind(CRIU, CRIU_FOLDER)?));
+        if let Err(error) = kept {
+            log(&format!("CRIU cannot be kept: {error}"));
+        }
+    }
 }
 
 fn mount_files(place: &str) -> io::Result<()> {

@@ -61,7 +61,7 @@ fn serve_one(stream: VsockStream, containers: &Containers) -> Result<(), FrameEr
         Request::Exec(exec) => session::run(&exec, stream, reader),
         Request::Send(path) => Ok(transfer::send(&path, &stream)?),
         Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
-        Request::Container(request) => containers.serve(request, &stream),
+        Request::Container(request) => containers.serve(request, &stream, reader),
         Request::Rename(identity) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -1,9 +1,12 @@
 //! A container's control group (kernel: Documentation/admin-guide/cgroup-v2.rst), by which all its
 //! processes are found.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +17,23 @@ const ALL: &str = "/sys/fs/cgroup/insula";
 /// Time that killed processes have to be gone, and the interval at which that is polled.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Role of this program: to execute another in a container's control group. The container's name and
+/// the words follow.
+pub(crate) const JOIN: &str = "join";
+
+/// Executes a program in a container's control group.
+pub(crate) fn join(mut words: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut next = || words.next().unwrap_or_default();
+    let (name, program) = (next(), next());
+    let joined = Cgroup::of(&name.to_string_lossy()).join();
+    let error = match joined {
+        Ok(()) => Command::new(program).args(words).exec(),
+        Err(error) => error,
+    };
+    eprintln!("insula: {error}");
+    ExitCode::FAILURE
+}
 
 /// The control group of a container.
 #[derive(Clone, Debug)]
@@ -33,10 +53,6 @@ impl Cgroup {
     /// Puts this process into it.
     pub(super) fn join(&self) -> io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), "0")
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
     }
 
     /// Signals all its processes.

@@ -7,16 +7,22 @@
 //! | `inside` | its first process, until it executes the program |
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
+//! | `criu` | running CRIU |
+//! | `source`, `target` | the two ends of a move |
 //!
 //! They are children of the server and end with the node; if the server exits, they go on, but
 //! cannot be named any more.
 
 mod cgroup;
+mod criu;
 mod inside;
 mod namespaces;
 mod output;
+mod source;
 mod table;
+mod target;
 
+pub(crate) use cgroup::{JOIN, join};
 pub(crate) use inside::{INSIDE, enter};
 pub(crate) use table::Containers;
 

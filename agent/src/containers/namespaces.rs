@@ -8,10 +8,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
 
 use insula_agent::container::card;
-use rustix::thread::UnshareFlags;
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::route::{MacvlanRequest, RouteSocket};
 
@@ -42,12 +44,15 @@ pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
     // A kernel without IPv6 lacks it.
     let _ = fs::write(ADDRESS_MODE, NONE);
     if let Some(address) = address {
-        outside.add_macvlan(&MacvlanRequest {
-            name: CARD,
-            card: card(address),
-            lower: outside.node_card()?,
-            namespace: network.as_raw_fd(),
-        })?;
+        let added = outside.node_card().and_then(|lower| {
+            outside.add_macvlan(&MacvlanRequest {
+                name: CARD,
+                card: card(address),
+                lower,
+                namespace: network.as_raw_fd(),
+            })
+        });
+        added.map_err(|error| io::Error::other(format!("its network card: {error}")))?;
     }
     let inside = RouteSocket::open()?;
     for link in inside.links()? {
@@ -62,6 +67,35 @@ pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
         }
     }
     Ok(network)
+}
+
+/// Gives the calling thread a mount namespace in which `root` is a mount of the node's root.
+pub(super) fn enter_mounts(root: &str) -> io::Result<()> {
+    unshare(UnshareFlags::NEWNS)?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private)?;
+    fs::create_dir_all(root)?;
+    Ok(mount_bind("/", root)?)
+}
+
+/// Removes the card in a network namespace: no packet leaves it any more.
+pub(super) fn remove_card(network: &File) -> io::Result<()> {
+    let network = network.try_clone()?;
+    in_thread(move || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let inside = RouteSocket::open()?;
+        let links = inside.links()?;
+        let mut cards = links.iter().filter(|link| link.name == CARD);
+        cards.try_for_each(|link| inside.remove_link(link.index))
+    })
+}
+
+/// Does something by a thread of its own, since namespaces are a thread's.
+pub(super) fn in_thread<T: Send + 'static>(
+    what: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = thread::spawn(what).join();
+    done.unwrap_or_else(|_| Err(io::Error::other("a thread has failed")))
 }
 
 #[allow(unsafe_code, reason = "other flags than these would need care")]

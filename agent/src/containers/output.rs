@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, ioctl_fionread, read};
+
 /// Bytes of the newer part of a log: when it is full, it becomes the older one.
 const PART_MAX: u64 = 1 << 20;
 
@@ -57,24 +60,42 @@ impl Log {
     }
 
     /// Writes all that comes from a pipe, until all its writers have gone.
-    pub(super) fn fill(&self, mut from: impl Read) {
+    pub(super) fn fill(&self, from: &File) {
         let mut buffer = [0; 16 << 10];
         loop {
-            match from.read(&mut buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(count) if count > 0 => {
-                    // A full memory loses output, but does not stop its writer.
-                    let _ = self.append(&buffer[..count]);
-                }
-                _ => break,
+            let mut wanted = [PollFd::new(from, PollFlags::IN)];
+            match poll(&mut wanted, None).and_then(|_| self.take(from, &mut buffer)) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => break,
             }
         }
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Takes some bytes of a pipe, which are in the log as soon as the lock is released.
+    fn take(&self, from: &File, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut written = self.lock();
+        let count = read(from, &mut *buffer)?;
+        // A full memory loses output, but does not stop its writer.
+        let _ = self.append(&mut written, &buffer[..count]);
+        self.changed.notify_all();
+        Ok(count)
+    }
+
+    /// Waits until all that is in a pipe is in the log. Nobody must write to the pipe meanwhile.
+    pub(super) fn drain(&self, from: &File) -> io::Result<()> {
+        loop {
+            let written = self.lock();
+            if ioctl_fionread(from)? == 0 {
+                return Ok(());
+            }
+            drop(self.changed.wait(written));
+        }
+    }
+
+    fn append(&self, written: &mut Written, bytes: &[u8]) -> io::Result<()> {
         if written.part + bytes.len() as u64 > PART_MAX {
             fs::rename(self.new(), self.old())?;
             written.part = 0;
@@ -86,7 +107,6 @@ impl Log {
         file.write_all(bytes)?;
         written.part += bytes.len() as u64;
         written.total += bytes.len() as u64;
-        self.changed.notify_all();
         Ok(())
     }
 
@@ -132,29 +152,50 @@ impl Log {
 mod tests {
     use super::*;
 
+    fn append(log: &Log, bytes: &[u8]) {
+        log.append(&mut log.lock(), bytes).unwrap();
+    }
+
     #[test]
     fn a_log_is_bounded_and_followed() {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::open(folder.path());
-        log.append(&[b'a'; PART_MAX as usize]).unwrap();
-        log.append(b"bc").unwrap();
+        append(&log, &[b'a'; PART_MAX as usize]);
+        append(&log, b"bc");
         let mut seen = Vec::new();
-        log.read(false, |bytes| Ok(seen.extend_from_slice(bytes)))
-            .unwrap();
+        log.read(false, |bytes| {
+            seen.extend_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(seen.len(), PART_MAX as usize + 2);
-        log.append(&[b'd'; PART_MAX as usize]).unwrap();
+        append(&log, &[b'd'; PART_MAX as usize - 2]);
+        append(&log, b"ef");
         let (bytes, total, ended) = log.after(PART_MAX).unwrap();
         assert_eq!((&bytes[..3], ended), (&b"bcd"[..], false));
         assert_eq!(total, 2 * PART_MAX + 2);
-        // One that is opened again goes on.
-        let again = Log::open(folder.path());
-        again.fill(&b"end"[..]);
-        let (bytes, _, ended) = again.after(0).unwrap();
-        assert!(bytes.ends_with(b"dend") && ended);
+    }
+
+    #[test]
+    fn a_log_that_is_opened_again_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        append(&Log::open(folder.path()), b"first ");
+        let log = Log::open(folder.path());
+        let (from, mut to) = io::pipe().unwrap();
+        let from = File::from(std::os::fd::OwnedFd::from(from));
+        to.write_all(b"second").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| log.fill(&from));
+            log.drain(&from).unwrap();
+            assert_eq!(log.after(0).unwrap().0, b"first second");
+            drop(to);
+        });
         let mut followed = Vec::new();
-        again
-            .read(true, |bytes| Ok(followed.extend_from_slice(bytes)))
-            .unwrap();
-        assert_eq!(followed, bytes);
+        log.read(true, |bytes| {
+            followed.extend_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(followed, b"first second");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use insula_agent::container::{
     ContainerAnswer, ContainerRequest, ContainerSpec, ContainerState, Phase, is_name,
 };
-use insula_agent::frame::{self, BYTES_MAX, FrameError};
+use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::{ExitStatus, Output};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use vsock::VsockStream;
@@ -22,7 +23,7 @@ use vsock::VsockStream;
 use super::cgroup::Cgroup;
 use super::inside::INSIDE;
 use super::output::Log;
-use super::{FOLDER, namespaces};
+use super::{FOLDER, criu, namespaces, source, target};
 use crate::program::{SELF, set_environment};
 
 /// The containers of the node.
@@ -39,6 +40,8 @@ pub(super) struct Container {
     ended: Condvar,
     /// Its network namespace.
     pub(super) network: File,
+    /// Its output.
+    pub(super) output: File,
 }
 
 impl Containers {
@@ -47,6 +50,7 @@ impl Containers {
         &self,
         request: ContainerRequest,
         stream: &VsockStream,
+        reader: Reader<VsockStream>,
     ) -> Result<(), FrameError> {
         let answer = match request {
             ContainerRequest::Start(spec) => done(self.start(spec)),
@@ -57,6 +61,12 @@ impl Containers {
             }
             ContainerRequest::Remove(name) => done(self.remove(&name)),
             ContainerRequest::Log { name, follow } => return self.send_log(&name, follow, stream),
+            ContainerRequest::Lacks => ContainerAnswer::Lacks(criu::lacks()),
+            ContainerRequest::Dump(name) => return source::serve(self, &name, stream, reader),
+            ContainerRequest::Restore(dumped) => {
+                return target::serve(self, dumped, stream, reader);
+            }
+            ContainerRequest::Settle { name, resume } => done(self.settle(&name, resume)),
         };
         Ok(frame::write(stream, &answer)?)
     }
@@ -65,7 +75,7 @@ impl Containers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, name: &str) -> io::Result<Arc<Container>> {
+    pub(super) fn find(&self, name: &str) -> io::Result<Arc<Container>> {
         let found = self.lock().get(name).cloned();
         found.ok_or_else(|| io::Error::other("there is no such container"))
     }
@@ -75,13 +85,43 @@ impl Containers {
     }
 
     fn start(&self, spec: ContainerSpec) -> io::Result<()> {
+        self.add(&spec.name.clone(), || start(spec)).map(drop)
+    }
+
+    /// Adds a container of a new name.
+    pub(super) fn add(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> io::Result<Arc<Container>>,
+    ) -> io::Result<Arc<Container>> {
         let mut all = self.lock();
-        if !is_name(&spec.name) || all.contains_key(&spec.name) {
+        if !is_name(name) || all.contains_key(name) {
             return Err(io::Error::other("there is one of that name already"));
         }
-        let container = start(spec)?;
-        all.insert(container.spec.name.clone(), container);
-        Ok(())
+        let container = make()?;
+        all.insert(name.to_owned(), Arc::clone(&container));
+        Ok(container)
+    }
+
+    /// Kills a container that stands still, without a packet to its peers, and removes it.
+    pub(super) fn discard(&self, container: &Container) -> io::Result<()> {
+        namespaces::remove_card(&container.network)?;
+        container.kill()?;
+        self.lock().remove(&container.spec.name);
+        fs::remove_dir_all(folder(&container.spec.name))
+    }
+
+    fn settle(&self, name: &str, resume: bool) -> io::Result<()> {
+        let container = match self.find(name) {
+            Err(_) if !resume => return Ok(()),
+            found => found?,
+        };
+        match (container.state().phase, resume) {
+            (Phase::Restored, true) => container.resume(),
+            (Phase::Restored, false) => self.discard(&container),
+            (_, true) => Ok(()),
+            (_, false) => Err(io::Error::other("it runs")),
+        }
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -133,22 +173,24 @@ impl Container {
         let (pid, phase) = *self.lock();
         ContainerState {
             spec: self.spec.clone(),
-            pid: (phase == Phase::Running).then(|| pid.as_raw_nonzero().get().unsigned_abs()),
+            pid: (!matches!(phase, Phase::Exited(_)))
+                .then(|| pid.as_raw_nonzero().get().unsigned_abs()),
             phase,
         }
     }
 
-    /// Has a container of a process that runs, a child of this one, whose output comes from a pipe.
-    pub(super) fn adopt(spec: ContainerSpec, pid: Pid, network: File, output: File) -> Arc<Self> {
+    /// Has a container of a process that exists, a child of this one.
+    pub(super) fn adopt(spec: ContainerSpec, pid: Pid, phase: Phase, files: Files) -> Arc<Self> {
         let container = Arc::new(Self {
             log: Log::open(&folder(&spec.name)),
             spec,
-            state: Mutex::new((pid, Phase::Running)),
+            state: Mutex::new((pid, phase)),
             ended: Condvar::new(),
-            network,
+            network: files.network,
+            output: files.output,
         });
         let logged = Arc::clone(&container);
-        thread::spawn(move || logged.log.fill(output));
+        thread::spawn(move || logged.log.fill(&logged.output));
         let waited = Arc::clone(&container);
         thread::spawn(move || waited.wait(pid));
         container
@@ -168,21 +210,72 @@ impl Container {
     }
 
     fn stop(&self, grace: Duration) -> io::Result<()> {
-        let running = |state: &mut (Pid, Phase)| state.1 == Phase::Running;
-        let mut state = self.lock();
-        if state.1 == Phase::Running {
+        let state = self.lock();
+        match state.1 {
             // The lock is held: its id cannot be another's yet.
-            let _ = kill_process(state.0, Signal::TERM);
+            Phase::Running => drop(kill_process(state.0, Signal::TERM)),
+            Phase::Exited(_) => return Ok(()),
+            Phase::Moving | Phase::Restored => return Err(moving()),
         }
-        let waited = self.ended.wait_timeout_while(state, grace, running);
-        state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if state.1 == Phase::Running {
+        let waited = self.ended.wait_timeout_while(state, grace, has_not_ended);
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match state.1 {
+            Phase::Running => {
+                drop(state);
+                self.kill()
+            }
+            Phase::Exited(_) => Ok(()),
+            Phase::Moving | Phase::Restored => Err(moving()),
+        }
+    }
+
+    /// Kills all its processes, and waits for their end.
+    pub(super) fn kill(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if has_not_ended(&mut state) {
             Cgroup::of(&self.spec.name).kill()?;
-            let waited = self.ended.wait_while(state, running);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+        let waited = self.ended.wait_while(state, has_not_ended);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+
+    /// Begins a move of a container that runs; its first process.
+    pub(super) fn begin_move(&self) -> io::Result<Pid> {
+        let mut state = self.lock();
+        if state.1 != Phase::Running {
+            return Err(io::Error::other("it does not run"));
+        }
+        state.1 = Phase::Moving;
+        Ok(state.0)
+    }
+
+    /// Has it run after a move, or one that was given up, if it stands still.
+    pub(super) fn resume(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if has_not_ended(&mut state) {
+            Cgroup::of(&self.spec.name).signal(Signal::CONT)?;
+            state.1 = Phase::Running;
         }
         Ok(())
     }
+}
+
+fn has_not_ended(state: &mut (Pid, Phase)) -> bool {
+    !matches!(state.1, Phase::Exited(_))
+}
+
+fn moving() -> io::Error {
+    io::Error::other("it is being moved")
+}
+
+/// What the agent has open of a container.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// Its network namespace.
+    pub(super) network: File,
+    /// The end of a pipe from which its output comes.
+    pub(super) output: File,
 }
 
 fn exit_status(status: WaitStatus) -> ExitStatus {
@@ -198,9 +291,9 @@ fn start(spec: ContainerSpec) -> io::Result<Arc<Container>> {
     cgroup.create()?;
     fs::create_dir_all(folder(&spec.name))?;
     match in_namespaces(&spec) {
-        Ok((child, network, output)) => {
+        Ok((child, files)) => {
             let pid = Pid::from_child(&child);
-            Ok(Container::adopt(spec, pid, network, output))
+            Ok(Container::adopt(spec, pid, Phase::Running, files))
         }
         Err(error) => {
             cgroup.remove()?;
@@ -211,23 +304,19 @@ fn start(spec: ContainerSpec) -> io::Result<Arc<Container>> {
 }
 
 /// Starts a container's first process. By a thread of its own, since namespaces are a thread's.
-fn in_namespaces(spec: &ContainerSpec) -> io::Result<(Child, File, File)> {
+fn in_namespaces(spec: &ContainerSpec) -> io::Result<(Child, Files)> {
     let (output, input) = io::pipe()?;
     let mut command = command(spec, input)?;
     let address = spec.address;
-    let started = thread::spawn(move || {
+    let (child, network) = namespaces::in_thread(move || {
         let network = namespaces::enter_new(address)?;
         Ok((command.spawn()?, network))
-    });
-    let started: io::Result<_> = started
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("panic")));
-    let (child, network) = started?;
-    Ok((
-        child,
+    })?;
+    let files = Files {
         network,
-        File::from(std::os::fd::OwnedFd::from(output)),
-    ))
+        output: File::from(OwnedFd::from(output)),
+    };
+    Ok((child, files))
 }
 
 fn command(spec: &ContainerSpec, output: io::PipeWriter) -> io::Result<Command> {

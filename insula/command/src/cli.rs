@@ -114,7 +114,7 @@ pub(super) enum Command {
     /// ones are resumed for that. Or stop containers, by SIGTERM and then SIGKILL
     Stop {
         /// The nodes or containers
-        #[arg(required = true, value_name = "NAME")]
+        #[arg(required = true, value_name = "NODE|CONTAINER")]
         names: Vec<Name>,
         /// Seconds to wait for a node to power off, or a program to end, before it is killed
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
@@ -154,7 +154,7 @@ pub(super) enum Command {
     /// that have ended
     Rm {
         /// The nodes or containers
-        #[arg(required = true, value_name = "NAME")]
+        #[arg(required = true, value_name = "NODE|CONTAINER")]
         names: Vec<Name>,
         /// Kill them first if they run
         #[arg(short, long)]
@@ -323,6 +323,10 @@ pub(super) struct ImageBuild {
     /// Folder whose content is added to the initial file system
     #[arg(long, value_name = "FOLDER")]
     pub(super) content: Option<PathBuf>,
+    /// Add CRIU with its libraries, by which containers are moved to other nodes
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "/usr/sbin/criu")]
+    pub(super) criu: Option<PathBuf>,
     /// Kernel command line of every node of this image
     #[arg(
         long,

@@ -67,6 +67,11 @@ fn candidates_of(argument: Arg) -> Arg {
     let word = argument.get_value_names().and_then(<[_]>::first);
     let candidates = match word.map(AsRef::<str>::as_ref) {
         Some("NODE") => ArgValueCandidates::new(|| names(Driver::node_names)),
+        Some("NODE|CONTAINER") => ArgValueCandidates::new(|| {
+            let nodes = names(Driver::node_names).into_iter();
+            nodes.chain(containers()).collect()
+        }),
+        Some("PID|CONTAINER") => ArgValueCandidates::new(containers),
         Some("IMAGE") => ArgValueCandidates::new(|| names(Driver::image_names)),
         Some("DUMP") => ArgValueCandidates::new(dumps),
         Some("RELEASE") => ArgValueCandidates::new(releases),
@@ -82,6 +87,11 @@ fn names(list: fn(&Driver) -> Result<Vec<abi::Name>, CallError>) -> Vec<Completi
         .iter()
         .flatten()
         .filter_map(|name| name.to_str().ok());
+    names.map(CompletionCandidate::new).collect()
+}
+
+fn containers() -> Vec<CompletionCandidate> {
+    let names = insula_exec::container::names(&Root::default()).into_iter();
     names.map(CompletionCandidate::new).collect()
 }
 

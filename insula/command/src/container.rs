@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use insula_base::error::Error;
+use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container::{self, ContainerRecord, ContainerView, StartRequest};
 use insula_node::{Handle, NodeView};
@@ -39,7 +40,7 @@ pub(super) fn start(context: &Context, name: &Name, options: &Exec) -> Result<Ex
 
 /// The container of that name, if there is one.
 pub(super) fn find(context: &Context, name: &Name) -> Result<Option<ContainerRecord>, Failure> {
-    Ok(container::find(&context.root, name)?)
+    Ok(container::find(Driver::open, &context.root, name)?)
 }
 
 /// The error of a node that would have a container's name.
@@ -146,15 +147,26 @@ pub(super) fn logs(
     )?)
 }
 
+/// Moves a container to another node, or tells whether it can be moved.
 pub(super) fn migrate(
-    _context: &Context,
+    context: &Context,
     name: &Name,
-    _node: &Name,
-    _only_check: bool,
+    node: &Name,
+    only_check: bool,
 ) -> Result<(), Failure> {
-    Err(Error::new(format!("there is no container '{name}'"))
-        .untouched()
-        .into())
+    let driver = context.driver()?;
+    if only_check {
+        container::check_move(&driver, &context.root, name, node)?;
+        return output::line(&format!("container '{name}' can be moved to '{node}'"));
+    }
+    let moved = container::move_to(&driver, &context.root, name, node)?;
+    let stood_ms = moved.stood_still.as_secs_f64() * 1e3;
+    output::line(&format!(
+        "container '{name}' runs on '{node}': {} KiB of images, stood still for {stood_ms:.0} ms, {} \
+         packets held",
+        moved.image_bytes >> 10,
+        moved.held_packets
+    ))
 }
 
 #[cfg(test)]
@@ -167,6 +179,7 @@ mod tests {
             record: ContainerRecord {
                 name: name.parse().unwrap(),
                 node: "web".parse().unwrap(),
+                moving_to: None,
                 address: exit_code.is_none().then(|| [10, 78, 255, 1].into()),
                 command: vec!["/bin/server".into(), "-x".into()],
                 created_unix_s: 0,

@@ -76,6 +76,7 @@ fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
         installed,
         module_folder,
         content,
+        criu,
         append,
         layout,
         json,
@@ -86,6 +87,7 @@ fn build(context: &Context, options: ImageBuild) -> Result<(), Failure> {
         files: BuildFiles {
             module_folder,
             content,
+            criu,
         },
         append,
         payload: layout,

@@ -141,6 +141,7 @@ impl<'a> Reader<'a> {
         Some(BuildFiles {
             module_folder: beside(&table.module_folder),
             content: beside(&table.content),
+            criu: None,
         })
     }
 

@@ -15,7 +15,7 @@ use insula_driver::name::Name;
 use super::add::check_name;
 use super::{
     AddRequest, Description, Files, Initramfs, Initrd, KernelModule, Payload, Prepared, built_in,
-    installed, modules_with_dependencies,
+    criu, installed, modules_with_dependencies,
 };
 
 /// Drivers of a node's devices, as modprobe names them: power button, vsock, virtio-fs and
@@ -34,6 +34,16 @@ const DRIVERS: [&str; 13] = [
     "ext4",
     "virtio_rng",
     "virtio_balloon",
+];
+/// Drivers of containers: their network cards, and what lists sockets for a move.
+const CONTAINER_DRIVERS: [&str; 7] = [
+    "macvlan",
+    "af_packet_diag",
+    "netlink_diag",
+    "raw_diag",
+    "tcp_diag",
+    "udp_diag",
+    "unix_diag",
 ];
 /// The project's own modules, loaded after the drivers.
 const OWN: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
@@ -60,6 +70,8 @@ pub struct BuildFiles {
     pub module_folder: Option<PathBuf>,
     /// Folder whose content is added.
     pub content: Option<PathBuf>,
+    /// CRIU's file, which is added with its libraries: containers can be moved then.
+    pub criu: Option<PathBuf>,
 }
 
 /// An image to be built.
@@ -135,6 +147,9 @@ fn initramfs(
     if let Some(content) = &files.content {
         archive = tree(archive, content, Path::new(""))?;
     }
+    if let Some(program) = &files.criu {
+        archive = criu::add(archive, program)?;
+    }
     archive.finish().map_err(not_added(agent))
 }
 
@@ -166,7 +181,8 @@ fn modules(root: &Root, files: &BuildFiles, release: &str) -> Result<Vec<KernelM
             .nothing_kept()
     };
     let folder = root.path(&format!("/lib/modules/{release}"));
-    let mut modules = modules_with_dependencies(&folder, &DRIVERS).map_err(failed)?;
+    let drivers = [&DRIVERS[..], &CONTAINER_DRIVERS].concat();
+    let mut modules = modules_with_dependencies(&folder, &drivers).map_err(failed)?;
     for file in OWN {
         modules.push(match &files.module_folder {
             Some(own) => KernelModule::read(&own.join(file)).map_err(failed)?,
@@ -241,6 +257,7 @@ mod tests {
     fn files(tree: &Tree) -> BuildFiles {
         BuildFiles {
             module_folder: None,
+            criu: None,
             content: Some(tree.root().path("/content")),
         }
     }

@@ -10,6 +10,7 @@ mod add;
 mod bootable;
 mod build;
 mod built_in;
+mod criu;
 mod description;
 mod digest;
 mod files;

@@ -30,7 +30,47 @@ pub(super) fn join(interface: &str) -> io::Result<()> {
         ip(&["address", "add", &address, "dev", BRIDGE])?;
         ip(&["link", "set", BRIDGE, "up"])?;
     }
-    ip(&["link", "set", interface, "master", BRIDGE, "up"])
+    ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
+    // Packets from a container go to others on the same node, and to the node itself.
+    port(interface, &["hairpin", "on"])
+}
+
+/// Attaches an interface to the bridge, if there is one, to which only those packets go that are for
+/// addresses [directed](direct) to it.
+pub(super) fn join_aside(interface: &str) -> io::Result<()> {
+    let _locked = lock()?;
+    ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
+    let options = ["learning", "flood", "mcast_flood", "bcast_flood"];
+    let options: Vec<_> = options.iter().flat_map(|option| [*option, "off"]).collect();
+    port(interface, &options)
+}
+
+/// Changes options of an interface as a port of the bridge.
+fn port(interface: &str, options: &[&str]) -> io::Result<()> {
+    let change = ["link", "set", "dev", interface, "type", "bridge_slave"];
+    ip(&[&change[..], options].concat())
+}
+
+/// Where the bridge sends the packets for a MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// There, whatever comes from elsewhere.
+    Fixed,
+    /// There, until a packet from the address comes from elsewhere.
+    Learned,
+}
+
+/// Directs the packets for a MAC address to an interface. That ends with the interface.
+pub(super) fn direct(card: [u8; 6], interface: &str, direction: Direction) -> io::Result<()> {
+    let card = card.map(|byte| format!("{byte:02x}")).join(":");
+    let direction = match direction {
+        Direction::Fixed => "static",
+        Direction::Learned => "dynamic",
+    };
+    let words = [
+        "fdb", "replace", &card, "dev", interface, "master", direction,
+    ];
+    named(&words, run(Command::new("bridge").args(words)))
 }
 
 /// Removes the bridge if no interface is attached to it.
@@ -67,7 +107,11 @@ fn lock() -> io::Result<Lock> {
 }
 
 fn ip(words: &[&str]) -> io::Result<()> {
-    run(Command::new("ip").args(words)).map_err(|error| {
+    named(words, run(Command::new("ip").args(words)))
+}
+
+fn named(words: &[&str], done: io::Result<()>) -> io::Result<()> {
+    done.map_err(|error| {
         let text = format!("{}: {error}", words.join(" "));
         io::Error::new(error.kind(), text)
     })

@@ -25,6 +25,7 @@
 //! | `static_nodes` | device files by which the kernel loads the drivers of backends |
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
+//! | `hold` | packets for a container that is being moved |
 //! | `files`, `virtiofsd` | folders of the base, and the daemon that serves them |
 //! | `disk`, `locked_file`, `storage_daemon`, `storage_query` | files of the base as disks; the file itself; the daemon that serves it; storage that may hang |
 //! | `drain` | waiting until no request to a disk is in flight |
@@ -49,6 +50,7 @@ mod disk;
 mod disk_tests;
 mod drain;
 mod files;
+mod hold;
 mod inflight;
 mod locked_file;
 mod memory;
@@ -73,5 +75,6 @@ mod virtiofsd;
 mod vsock;
 
 pub use devices::Devices;
+pub use hold::{HoldError, PacketHold};
 pub use server::{Server, has_driver};
 pub use static_nodes::make_static_nodes;

@@ -85,7 +85,7 @@ impl Network {
         if features & (MRG_RXBUF | TRANSPORT_FEATURES) & !known != 0 {
             return Err(StartError::Backend("vhost-net lacks a feature".into()));
         }
-        let name = format!("insula-{}", self.id);
+        let name = interface(self.id);
         let tap = Tap::create(&name).map_err(failed("making a network interface"))?;
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
@@ -112,6 +112,11 @@ impl Network {
             .for_each(QueueNotifier::signal_both);
         Ok(running)
     }
+}
+
+/// The base's interface to the node with this id.
+pub(super) fn interface(id: u32) -> String {
+    format!("insula-{id}")
 }
 
 /// The driver's offload features as flags of a tap device.

@@ -28,10 +28,28 @@ const SOURCE_FORMAT: &str = "$(REPO_URI) $(CODENAME) $(COMPONENT)";
 /// # Errors
 /// When the computer has no source of Debian 12, or apt or dpkg fails.
 pub fn unpack(names: &[&str], target: &Path) -> Result<(), PackageError> {
-    let apt = Apt::new(&sources_of_computer()?)?;
+    let apt = Apt::new(sources(&sources_of_computer()?))?;
     // Some that are wanted may be installed.
     let resolve = ["--simulate", "--reinstall", "--no-install-recommends"];
     let resolve = apt.get().args(resolve).args(["install", "-t", BACKPORTS]);
+    let plan = resolve.args(names).run()?;
+    let packages: Vec<_> = parse_plan(&plan).collect();
+    packages::unpack_with(apt.get(), &packages, target)
+}
+
+/// Downloads these packages of another suite and all that they need, whatever is installed on the
+/// computer, and unpacks all into `target`.
+///
+/// # Errors
+/// When the computer has no source of Debian 12, or apt or dpkg fails.
+pub fn unpack_all(names: &[&str], suite: &str, target: &Path) -> Result<(), PackageError> {
+    let computer = sources_of_computer()?;
+    let sources = mirror(&computer).map(|mirror| source(mirror, suite, "main"));
+    let mut apt = Apt::new(sources)?;
+    apt.knows_installed = false;
+    let resolve = apt
+        .get()
+        .args(["--simulate", "--no-install-recommends", "install"]);
     let plan = resolve.args(names).run()?;
     let packages: Vec<_> = parse_plan(&plan).collect();
     packages::unpack_with(apt.get(), &packages, target)
@@ -48,23 +66,27 @@ fn sources_of_computer() -> Result<String, PackageError> {
 /// State of apt apart from the computer's, removed when dropped.
 struct Apt {
     folder: TempDir,
+    /// Whether it takes the computer's installed packages for installed.
+    knows_installed: bool,
 }
 
 impl Apt {
     /// Fetches the lists of packages.
-    fn new(computer: &str) -> Result<Self, PackageError> {
-        let sources = sources(computer).ok_or_else(|| PackageError::Unknown {
+    fn new(sources: Option<String>) -> Result<Self, PackageError> {
+        let sources = sources.ok_or_else(|| PackageError::Unknown {
             wanted: SUITE.to_owned(),
         })?;
         let build = project::build();
         let apt = Self {
             folder: tempfile::tempdir_in(&build).map_err(at(&build))?,
+            knows_installed: true,
         };
         let path = apt.folder.path();
         for empty in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(path.join(empty)).map_err(at(path))?;
         }
         fs::write(path.join("sources.list"), sources).map_err(at(path))?;
+        fs::write(path.join("none"), "").map_err(at(path))?;
         apt.get().arg("update").run()?;
         Ok(apt)
     }
@@ -83,25 +105,46 @@ impl Apt {
             "APT::Update::Error-Mode=any".to_owned(),
         ];
         let options = options.iter().flat_map(|option| ["-o", option]);
-        apt_get().args(options)
+        let tool = apt_get().args(options);
+        match self.knows_installed {
+            true => tool,
+            false => tool.args(["-o", &format!("Dir::State::status={path}/none")]),
+        }
     }
 }
 
 /// Content of a list of sources: those of the computer, and the backports on the mirror of the suite
 /// itself. None if the computer has no source of the suite.
 fn sources(computer: &str) -> Option<String> {
-    let own = computer.lines().filter_map(|line| {
+    let wanted =
+        own(computer).filter(|(_, suite, _)| suite.starts_with(SUITE) && *suite != BACKPORTS);
+    let lines = wanted.chain([(mirror(computer)?, BACKPORTS, "main")]);
+    Some(
+        lines
+            .map(|(uri, suite, component)| source(uri, suite, component))
+            .collect(),
+    )
+}
+
+/// The computer's sources: address, suite and component.
+fn own(computer: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    computer.lines().filter_map(|line| {
         let (uri, rest) = line.split_once(' ')?;
         let (suite, component) = rest.split_once(' ')?;
         Some((uri, suite, component))
-    });
-    let (mirror, ..) = own.clone().find(|source| source.1 == SUITE)?;
-    let wanted = own.filter(|(_, suite, _)| suite.starts_with(SUITE) && *suite != BACKPORTS);
-    let lines = wanted.chain([(mirror, BACKPORTS, "main")]);
-    let lines = lines.map(|(uri, suite, component)| {
-        format!("deb [signed-by={KEYRING}] {uri} {suite} {component}\n")
-    });
-    Some(lines.collect())
+    })
+}
+
+/// Address of the mirror of Debian 12.
+fn mirror(computer: &str) -> Option<&str> {
+    own(computer)
+        .find(|source| source.1 == SUITE)
+        .map(|source| source.0)
+}
+
+/// A line of a list of sources.
+fn source(uri: &str, suite: &str, component: &str) -> String {
+    format!("deb [signed-by={KEYRING}] {uri} {suite} {component}\n")
 }
 
 /// Packages that a simulated run of `apt-get install` installs, as `NAME=VERSION`.

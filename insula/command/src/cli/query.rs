@@ -19,7 +19,7 @@ pub(crate) struct Ps {
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
     /// The nodes or containers
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NODE|CONTAINER")]
     pub(crate) names: Vec<Name>,
     /// Accepted for uniformity: the output is always JSON
     #[arg(long)]
@@ -86,7 +86,7 @@ pub(crate) struct Top {
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// The node or container
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NODE|CONTAINER")]
     pub(crate) name: Name,
     /// Follow the log until the node stops, or the container ends
     #[arg(short, long)]

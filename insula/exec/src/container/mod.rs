@@ -5,11 +5,16 @@
 
 mod ask;
 mod change;
+mod peer;
 mod record;
+mod settle;
 mod start;
 mod state;
+mod transfer;
 
 pub use change::{log, remove, stop};
-pub use record::{ContainerRecord, find};
+pub use record::{ContainerRecord, names};
+pub use settle::find;
 pub use start::{StartRequest, start};
 pub use state::{ContainerView, list, view};
+pub use transfer::{MovedContainer, check_move, move_to};

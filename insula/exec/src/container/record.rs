@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 const FOLDER: &str = "containers";
 /// Name of the lock held while records are changed.
 const LOCK: &str = "containers.lock";
+/// Name of the lock held during a move.
+const MOVE_LOCK: &str = "moves.lock";
 const ENDING: &str = ".json";
 /// The third byte of containers' addresses, and the last bytes that they can have. Nodes have others.
 const THIRD: u8 = 255;
@@ -29,6 +31,9 @@ pub struct ContainerRecord {
     pub name: Name,
     /// The node on which it is.
     pub node: Name,
+    /// The node to which it is being moved, from the moment at which it may be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving_to: Option<Name>,
     /// Its address, if it is on the network of nodes and base.
     pub address: Option<Ipv4Addr>,
     /// Program and arguments.
@@ -48,7 +53,7 @@ pub(super) struct Records<'a> {
 ///
 /// # Errors
 /// When its record cannot be read.
-pub fn find(root: &Root, name: &Name) -> Result<Option<ContainerRecord>, Error> {
+pub(super) fn read(root: &Root, name: &Name) -> Result<Option<ContainerRecord>, Error> {
     match fs::read(path(root, name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(name).because(error)),
@@ -59,18 +64,25 @@ pub fn find(root: &Root, name: &Name) -> Result<Option<ContainerRecord>, Error> 
     }
 }
 
+/// Names of all containers; none without the right to ask.
+#[must_use]
+pub fn names(root: &Root) -> Vec<String> {
+    let files = root.names(&format!("{RUN}/{FOLDER}")).into_iter();
+    files
+        .filter_map(|name| Some(name.strip_suffix(ENDING)?.to_owned()))
+        .collect()
+}
+
 /// All containers, by name.
 ///
 /// # Errors
 /// When a record cannot be read.
 pub(super) fn all(root: &Root) -> Result<Vec<ContainerRecord>, Error> {
-    let names = root.names(&format!("{RUN}/{FOLDER}"));
-    let names = names.iter().filter_map(|name| name.strip_suffix(ENDING));
-    let names = names.filter_map(|name| name.parse::<Name>().ok());
+    let names = names(root).into_iter();
     let mut found = Vec::new();
-    for name in names {
+    for name in names.filter_map(|name| name.parse::<Name>().ok()) {
         // One that has just been removed is left out.
-        found.extend(find(root, &name)?);
+        found.extend(read(root, &name)?);
     }
     Ok(found)
 }
@@ -119,6 +131,16 @@ impl<'a> Records<'a> {
     }
 }
 
+/// Waits until no container is being moved, and keeps others from it.
+pub(super) fn lock_moves(root: &Root) -> Result<Lock, Error> {
+    state::lock(root, MOVE_LOCK).map_err(not_kept)
+}
+
+/// The same, unless one is being moved.
+pub(super) fn try_lock_moves(root: &Root) -> Result<Option<Lock>, Error> {
+    state::try_lock(root, MOVE_LOCK).map_err(not_kept)
+}
+
 fn address(last: u8) -> Ipv4Addr {
     const { assert!(PREFIX == 16) };
     let [first, second, ..] = BASE_ADDRESS.octets();
@@ -155,6 +177,7 @@ mod tests {
         ContainerRecord {
             name: name.parse().unwrap(),
             node: "web".parse().unwrap(),
+            moving_to: None,
             address,
             command: vec!["/bin/true".into()],
             created_unix_s: 1,
@@ -173,7 +196,7 @@ mod tests {
         records.write(&record("two", Some(second))).unwrap();
         let name = "one".parse().unwrap();
         assert_eq!(
-            find(&root, &name).unwrap(),
+            read(&root, &name).unwrap(),
             Some(record("one", Some(first)))
         );
         records.remove(&name).unwrap();
@@ -185,7 +208,7 @@ mod tests {
     #[test]
     fn a_damaged_record_is_told() {
         let tree = Tree::new(&[("/run/insula/containers/one.json", "{")]);
-        let refused = find(&tree.root(), &"one".parse().unwrap()).unwrap_err();
+        let refused = read(&tree.root(), &"one".parse().unwrap()).unwrap_err();
         assert!(
             refused.to_string().contains("'one' cannot be read"),
             "{refused}"

@@ -13,7 +13,7 @@ use insula_driver::name::{Name, text};
 use insula_node::{self as node, Handle, NodeRecord};
 
 use super::ask::{TIMEOUT, ask};
-use super::record::{ContainerRecord, Records, find};
+use super::record::{ContainerRecord, Records, read};
 use crate::agent::to_agent;
 
 /// A container to start.
@@ -43,7 +43,7 @@ pub fn start(
 ) -> Result<ContainerRecord, Error> {
     let records = Records::lock(root)?;
     let StartRequest { name, node, .. } = *request;
-    if let Some(other) = find(root, name)? {
+    if let Some(other) = read(root, name)? {
         return Err(taken(
             name,
             &format!("a container on the node '{}'", other.node),
@@ -57,6 +57,7 @@ pub fn start(
     let record = ContainerRecord {
         name: name.clone(),
         node: node.clone(),
+        moving_to: None,
         address: match there.network {
             Some(_) => Some(records.free_address()?),
             None => None,

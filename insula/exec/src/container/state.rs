@@ -10,7 +10,8 @@ use insula_driver::name::Name;
 use serde::Serialize;
 
 use super::ask::ask;
-use super::record::{self, ContainerRecord, Records};
+use super::record::{ContainerRecord, Records};
+use super::settle;
 use crate::agent::to_agent_at_once;
 
 /// Time that an agent has to say what it has. A node that hangs must not stop others from being
@@ -23,7 +24,7 @@ pub struct ContainerView {
     /// What is known of it here.
     #[serde(flatten)]
     pub record: ContainerRecord,
-    /// `running`, `exited`, or `unknown` if its node's agent does not answer.
+    /// `running`, `moving`, `exited`, or `unknown` if its node's agent does not answer.
     pub state: &'static str,
     /// Status of its program, as of a shell, if that has ended by itself. Without one its node has
     /// ended.
@@ -37,7 +38,7 @@ pub struct ContainerView {
 /// # Errors
 /// When records cannot be read.
 pub fn list(driver: &Driver, root: &Root) -> Result<Vec<ContainerView>, Error> {
-    let records = record::all(root)?;
+    let records = settle::all(driver, root)?;
     let mut views = Vec::new();
     let mut nodes: Vec<_> = records.iter().map(|record| &record.node).collect();
     nodes.sort();
@@ -64,7 +65,7 @@ pub fn view(driver: &Driver, record: &ContainerRecord) -> ContainerView {
 }
 
 /// What a node's agent has; nothing if the node does not run.
-fn ask_node(driver: &Driver, node: &Name) -> Result<Vec<ContainerState>, Error> {
+pub(super) fn ask_node(driver: &Driver, node: &Name) -> Result<Vec<ContainerState>, Error> {
     if !insula_node::find(driver, node)?.is_running() {
         return Ok(Vec::new());
     }
@@ -91,6 +92,7 @@ fn seen(record: &ContainerRecord, there: Result<&[ContainerState], &Error>) -> C
     view.pid = found.and_then(|state| state.pid);
     view.state = match found.map(|state| state.phase) {
         Some(Phase::Running) => "running",
+        Some(Phase::Moving | Phase::Restored) => "moving",
         Some(Phase::Exited(status)) => {
             view.exit_code = Some(status.status());
             "exited"
@@ -112,6 +114,7 @@ mod tests {
         let record = ContainerRecord {
             name: "shop".parse().unwrap(),
             node: "web".parse().unwrap(),
+            moving_to: None,
             address: None,
             command: Vec::new(),
             created_unix_s: 0,

@@ -6,6 +6,7 @@ use super::module::{self, ModuleError};
 use super::node_initrd::{self, NodeInitrdError};
 use super::programs::{self, ProgramsError};
 use super::{Content, Payload};
+use crate::host::backports;
 use crate::host::kernels::{self, FetchError, Flavour, Kernel};
 use crate::host::packages::{self, PackageError};
 use crate::host::project;
@@ -30,6 +31,11 @@ pub const HOSTILE_PATH: &str = "/payload/hostile";
 pub const NODE_INITRD_PATH: &str = "/payload/node.cpio";
 /// Path inside of the initial file system of nodes that talk to the base.
 pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
+
+/// Path inside of CRIU, which has its libraries beside it.
+pub const CRIU_PATH: &str = "/payload/criu/criu";
+/// The suite of Debian that it comes from.
+const CRIU_SUITE: &str = "sid";
 
 /// Package and path of the program that makes root images.
 const MKFS_EROFS: (&str, &str) = ("erofs-utils", "usr/bin/mkfs.erofs");
@@ -85,6 +91,7 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
         let name = path.rsplit('/').next().unwrap_or(path);
         payload.program(&format!("bin/{name}"), Content::File(file));
     }
+    add_criu(&mut payload, progress)?;
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let modules = module::build(&kernels::fetch(base, progress)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
@@ -112,6 +119,31 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
     let peer = node_initrd::peer_initrd(&nodes, &modules, &programs.peer)?;
     payload.file("peer.cpio", Content::Bytes(peer));
     Ok(payload)
+}
+
+/// Adds CRIU of a newer Debian, whose own version does not know the nodes' kernels, with its libraries
+/// and their loader in one folder.
+fn add_criu(payload: &mut Payload, progress: &mut dyn FnMut(&str)) -> Result<(), EquipmentError> {
+    let folder = project::build().join("criu");
+    if !folder.exists() {
+        progress("fetching CRIU (under a minute)");
+        let work = tempfile::tempdir_in(project::build())?;
+        backports::unpack_all(&["criu"], CRIU_SUITE, work.path())?;
+        std::fs::rename(work.keep(), &folder)?;
+    }
+    payload.program("criu/criu", Content::File(folder.join("usr/sbin/criu")));
+    for entry in std::fs::read_dir(folder.join("usr/lib/x86_64-linux-gnu"))? {
+        let path = entry?.path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.is_file() && name.contains(".so") {
+            payload.program(&format!("criu/{name}"), Content::File(path));
+        }
+    }
+    Ok(())
 }
 
 /// Builds the payload of a machine that has the project installed: only what tests need.

@@ -1,0 +1,162 @@
+//! Running CRIU, which dumps processes to files and restores them.
+//!
+//! It is that of the image, or else the one that is installed in the node's root. Packets are not its
+//! concern: the base holds them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use insula_agent::container::CRIU_FOLDER;
+
+use super::cgroup::JOIN;
+use crate::program::{PATH, SELF};
+
+/// CRIU's file in its folder, and the loader of its libraries there.
+const PROGRAM: &str = "criu";
+const LOADER: &str = "ld.so";
+/// Programs by which CRIU keeps files in memory.
+const NEEDED: [&str; 2] = ["tar", "gzip"];
+/// Options of dumps and restores: TCP connections, locks of files, files without a name, and network
+/// and control group that the agent makes itself.
+const COMMON: [&str; 7] = [
+    "--tcp-established",
+    "--file-locks",
+    "--link-remap",
+    "--network-lock",
+    "skip",
+    "--manage-cgroups=ignore",
+    "-v2",
+];
+/// Key of the network namespace in the images.
+pub(super) const NETWORK: &str = "network";
+
+/// A run of CRIU for a container: in its folder, with the images in `images` and all else in `work`.
+#[derive(Debug)]
+pub(super) struct Criu {
+    command: Command,
+    work: PathBuf,
+    action: &'static str,
+}
+
+impl Criu {
+    /// Prepares a run. `action` is CRIU's: `dump` or `restore`.
+    pub(super) fn new(name: &str, folder: &Path, action: &'static str) -> io::Result<Self> {
+        let program = program().ok_or_else(|| io::Error::other("there is no CRIU"))?;
+        let (images, work) = (folder.join("images"), folder.join("work"));
+        for folder in [&images, &work] {
+            fs::create_dir_all(folder)?;
+        }
+        let mut command = Command::new(SELF);
+        command.args([JOIN, name]).args(program);
+        command.arg(action).args(COMMON);
+        command
+            .arg("--images-dir")
+            .arg(&images)
+            .arg("--work-dir")
+            .arg(&work);
+        command
+            .args(["--log-file", "log"])
+            .env_clear()
+            .env("PATH", PATH);
+        Ok(Self {
+            command,
+            work,
+            action,
+        })
+    }
+
+    /// The command, to be given more.
+    pub(super) fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Runs it; its error is CRIU's first.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let status = self.command.status()?;
+        if status.success() {
+            return Ok(());
+        }
+        let log = fs::read(self.work.join("log")).unwrap_or_default();
+        let reason = reason(&String::from_utf8_lossy(&log));
+        Err(io::Error::other(format!("criu {}: {reason}", self.action)))
+    }
+}
+
+/// The first error in CRIU's log, without time and place in its source. The limit that it would like
+/// to have is none.
+fn reason(log: &str) -> String {
+    let errors = log.lines().filter(|line| !line.contains("rlimit:"));
+    let mut errors = errors.filter_map(|line| line.split_once("Error (")?.1.split_once("): "));
+    let first = errors.next().map(|(_, text)| text.trim().to_owned());
+    first.unwrap_or_else(|| "it gave no reason".to_owned())
+}
+
+/// What the node lacks for moves.
+pub(super) fn lacks() -> Vec<String> {
+    let mut lacks = Vec::new();
+    match program() {
+        None => {
+            lacks.push("CRIU (`insula image build --criu`, or install it in the root)".to_owned())
+        }
+        Some(words) => lacks.extend(check(&words).err()),
+    }
+    let missing = NEEDED.into_iter().filter(|name| in_path(name).is_none());
+    lacks.extend(missing.map(|name| format!("the program `{name}` in its root")));
+    lacks
+}
+
+/// Has CRIU check the kernel.
+fn check(words: &[OsString]) -> Result<(), String> {
+    let mut command = Command::new(&words[0]);
+    let command = command
+        .args(&words[1..])
+        .arg("check")
+        .env_clear()
+        .env("PATH", PATH);
+    match command.output() {
+        Err(error) => Err(format!("a CRIU that runs: {error}")),
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            Err(format!("a kernel that CRIU can use: {}", reason(&text)))
+        }
+    }
+}
+
+/// The words that begin its command line.
+fn program() -> Option<Vec<OsString>> {
+    let folder = Path::new(CRIU_FOLDER);
+    let own = folder.join(PROGRAM);
+    if own.exists() {
+        let words = [
+            folder.join(LOADER),
+            "--library-path".into(),
+            folder.into(),
+            own,
+        ];
+        return Some(words.map(PathBuf::into_os_string).into());
+    }
+    in_path(PROGRAM).map(|path| vec![path.into_os_string()])
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let mut paths = PATH.split(':').map(|folder| Path::new(folder).join(name));
+    paths.find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_the_reason() {
+        let log = "(00.033) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE\n\
+                   (00.034) Error (criu/mount.c:753): mnt: 74:./dev/tty has no root\n\
+                   (00.035) Error (criu/cr-dump.c:1975): Dumping FAILED.\n";
+        assert_eq!(reason(log), "mnt: 74:./dev/tty has no root");
+        assert_eq!(reason("(00.1) fine\n"), "it gave no reason");
+    }
+}

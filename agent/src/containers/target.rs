@@ -1,0 +1,140 @@
+//! The target of a move: a container is restored, and goes on when the source has removed it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use insula_agent::container::{ContainerAnswer, Dumped, MoveStep, Phase};
+use insula_agent::copy::{CopyMessage, Target, UnpackError, unpack};
+use insula_agent::frame::{self, FrameError, Reader};
+use rustix::process::Pid;
+use vsock::VsockStream;
+
+use super::cgroup::Cgroup;
+use super::criu::{Criu, NETWORK};
+use super::table::{Container, Containers, Files, folder};
+use super::{FOLDER, namespaces};
+
+/// Where CRIU finds the root of the container.
+const ROOT: &str = "/run/insula/root";
+
+/// Receives a container's files and restores it; keeps it if told so, and otherwise removes it.
+pub(super) fn serve(
+    containers: &Containers,
+    dumped: Dumped,
+    stream: &VsockStream,
+    mut reader: Reader<VsockStream>,
+) -> Result<(), FrameError> {
+    let name = dumped.spec.name.clone();
+    let received = match containers.find(&name) {
+        Ok(_) => {
+            skip(&mut reader);
+            Err(io::Error::other("there is one of that name already"))
+        }
+        Err(_) => receive(&name, &mut reader),
+    };
+    let restored = received.and_then(|()| containers.add(&name, || restore(dumped)));
+    let container = match restored {
+        Ok(container) => container,
+        Err(error) => {
+            let refused = ContainerAnswer::Refused(error.to_string());
+            return Ok(frame::write(stream, &refused)?);
+        }
+    };
+    let mut kept = false;
+    let followed = follow(&container, stream, &mut reader, &mut kept);
+    if !kept {
+        containers.discard(&container)?;
+    }
+    followed
+}
+
+/// Reads files that are not wanted: closing a socket with unread data resets it, and an answer would
+/// be lost.
+fn skip(reader: &mut Reader<VsockStream>) {
+    while let Ok(Some(message)) = reader.read() {
+        if matches!(message, CopyMessage::End(_) | CopyMessage::Failed(_)) {
+            return;
+        }
+    }
+}
+
+/// Takes the steps that follow a restore.
+fn follow(
+    container: &Container,
+    stream: &VsockStream,
+    reader: &mut Reader<VsockStream>,
+    kept: &mut bool,
+) -> Result<(), FrameError> {
+    frame::write(stream, &ContainerAnswer::Done)?;
+    while let Some(step) = reader.read()? {
+        match step {
+            MoveStep::Keep => *kept = true,
+            MoveStep::Resume if *kept => container.resume()?,
+            _ => return Ok(()),
+        }
+        frame::write(stream, &ContainerAnswer::Done)?;
+    }
+    Ok(())
+}
+
+fn receive(name: &str, reader: &mut Reader<VsockStream>) -> io::Result<()> {
+    fs::create_dir_all(FOLDER)?;
+    let target = Target {
+        path: Path::new(FOLDER),
+        name: Some(name.as_ref()),
+    };
+    unpack(reader, &target).map(drop).map_err(|error| {
+        let _ = fs::remove_dir_all(folder(name));
+        if !matches!(error, UnpackError::Failed(_)) {
+            skip(reader);
+        }
+        io::Error::other(error.to_string())
+    })
+}
+
+/// Restores a container from the files in its folder.
+fn restore(dumped: Dumped) -> io::Result<Arc<Container>> {
+    let name = dumped.spec.name.clone();
+    let cgroup = Cgroup::of(&name);
+    let restored = cgroup.create().and_then(|()| restore_files(dumped));
+    if restored.is_err() {
+        // What there is of it.
+        let _ = cgroup.kill().and_then(|()| cgroup.remove());
+        let _ = fs::remove_dir_all(folder(&name));
+    }
+    restored
+}
+
+fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
+    let Dumped { spec, output } = dumped;
+    let folder = folder(&spec.name);
+    let address = spec.address;
+    let network = namespaces::in_thread(move || namespaces::enter_new_network(address))?;
+    let (reader, writer) = io::pipe()?;
+    let mut criu = Criu::new(&spec.name, &folder, "restore")?;
+    criu.command()
+        .args(["--restore-detached", "--restore-sibling", "--leave-stopped"])
+        .args(["--root", ROOT, "--pidfile", "pid"])
+        .args(["--inherit-fd", &format!("fd[0]:{NETWORK}")])
+        .args(["--inherit-fd", &format!("fd[1]:{output}")])
+        .stdin(network.try_clone()?)
+        .stdout(writer);
+    namespaces::in_thread(move || {
+        namespaces::enter_mounts(ROOT)?;
+        criu.run()
+    })?;
+    let pid = fs::read_to_string(folder.join("work/pid"))?;
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("CRIU names no process"))?;
+    for part in ["images", "work"] {
+        fs::remove_dir_all(folder.join(part))?;
+    }
+    let files = Files {
+        network,
+        output: File::from(OwnedFd::from(reader)),
+    };
+    Ok(Container::adopt(spec, pid, Phase::Restored, files))
+}

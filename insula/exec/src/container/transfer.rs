@@ -1,0 +1,180 @@
+//! Moving a container from one Linux node to another.
+//!
+//! The source dumps it, and its files go through this process to the target, which restores it. Packets
+//! for it are [held](PacketHold) meanwhile. Until the source is told to remove it, it goes on there
+//! whatever fails: both agents give up when their connection ends.
+
+use std::time::{Duration, Instant};
+
+use insula_agent::container::{ContainerAnswer, ContainerRequest, MoveStep};
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node as node;
+use insula_virtio::PacketHold;
+
+use super::ask::{TIMEOUT, ask};
+use super::peer::Peer;
+use super::record::{self, ContainerRecord, Records, read};
+use super::settle::settle;
+use super::start::check_node;
+use crate::agent::to_agent_at_once;
+
+/// A move that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovedContainer {
+    /// Time from the request to dump it until it went on.
+    pub stood_still: Duration,
+    /// Bytes of its images and its log.
+    pub image_bytes: u64,
+    /// Packets that were held for it meanwhile.
+    pub held_packets: usize,
+}
+
+/// Checks whether a container can be moved to a node, as far as that can be told before.
+///
+/// # Errors
+/// What is in the way.
+pub fn check_move(driver: &Driver, root: &Root, name: &Name, target: &Name) -> Result<(), Error> {
+    let record = read(root, name)?.ok_or_else(|| no_container(name))?;
+    check(driver, &record, target)
+}
+
+/// Moves a container to a node.
+///
+/// # Errors
+/// When it cannot be moved; it goes on where it was, unless the error says otherwise.
+pub fn move_to(
+    driver: &Driver,
+    root: &Root,
+    name: &Name,
+    target: &Name,
+) -> Result<MovedContainer, Error> {
+    let _lock = record::lock_moves(root)?;
+    let record = read(root, name)?.ok_or_else(|| no_container(name))?;
+    let record = settle(driver, root, record)?;
+    check(driver, &record, target)?;
+    let began = Instant::now();
+    let hold = record.address.map(PacketHold::begin).transpose();
+    let hold = hold.map_err(|error| not_moved(name).because(error).leaving(GOES_ON))?;
+    let moved = transfer(driver, root, record, target);
+    let stood_still = began.elapsed();
+    let at = read(root, name)?.map_or_else(|| target.clone(), |record| record.node);
+    let held = hold.map(|hold| {
+        hold.release(node::find(driver, &at)?.info.id)
+            .map_err(released)
+    });
+    let image_bytes = moved?;
+    Ok(MovedContainer {
+        stood_still,
+        image_bytes,
+        held_packets: held.transpose()?.unwrap_or(0),
+    })
+}
+
+/// What every failure before the last steps leaves.
+const GOES_ON: &str = "it goes on where it was";
+
+fn transfer(
+    driver: &Driver,
+    root: &Root,
+    mut record: ContainerRecord,
+    target: &Name,
+) -> Result<u64, Error> {
+    let name = record.name.clone();
+    let source = record.node.clone();
+    let failed = |error: Error| {
+        let context = format!("the container '{name}' was not moved to '{target}'");
+        error.context(context).leaving(GOES_ON)
+    };
+    let mut to = Peer::connect(driver, target).map_err(failed)?;
+    let mut from = Peer::connect(driver, &source).map_err(failed)?;
+    let dumped = from.dump(&name).map_err(failed)?;
+    let bytes = from.forward(&mut to, dumped).map_err(failed)?;
+    record.moving_to = Some(target.clone());
+    Records::lock(root)?.write(&record).map_err(failed)?;
+    let stepped = to
+        .step(MoveStep::Keep)
+        .and_then(|()| from.step(MoveStep::Release))
+        .and_then(|()| to.step(MoveStep::Resume));
+    drop((from, to));
+    if stepped.is_ok() {
+        record.moving_to = None;
+        record.node = target.clone();
+        Records::lock(root)?.write(&record)?;
+        return Ok(bytes);
+    }
+    let settled = settle(driver, root, record)?;
+    match (stepped, settled.node == *target) {
+        (Err(error), false) => Err(failed(error)),
+        _ => Ok(bytes),
+    }
+}
+
+fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(), Error> {
+    let name = &record.name;
+    if record.node == *target {
+        return Err(not_moved(name)
+            .because(format!("it is on '{target}' already"))
+            .unchanged());
+    }
+    let there = check_node(driver, target)?;
+    let here = check_node(driver, &record.node)?;
+    if (&here.spec.rootfs, here.spec.overlay) != (&there.spec.rootfs, there.spec.overlay) {
+        return Err(other_root(name, target));
+    }
+    if record.address.is_some() && there.network.is_none() {
+        return Err(no_network(name, target));
+    }
+    for node in [&record.node, target] {
+        let stream = to_agent_at_once(driver, node)?;
+        if let ContainerAnswer::Lacks(lacks) = ask(node, &stream, TIMEOUT, ContainerRequest::Lacks)?
+            && !lacks.is_empty()
+        {
+            return Err(lacking(name, node, &lacks));
+        }
+    }
+    Ok(())
+}
+
+fn no_container(name: &Name) -> Error {
+    Error::new(format!("there is no container '{name}'"))
+        .untouched()
+        .hint("`insula ps` lists them")
+}
+
+fn not_moved(name: &Name) -> Error {
+    Error::new(format!("the container '{name}' cannot be moved"))
+}
+
+fn other_root(name: &Name, target: &Name) -> Error {
+    not_moved(name)
+        .because(format!("the node '{target}' has another root file system"))
+        .unchanged()
+        .hint("start both nodes with the same --rootfs")
+}
+
+fn no_network(name: &Name, target: &Name) -> Error {
+    not_moved(name)
+        .because(format!("the node '{target}' has no network"))
+        .unchanged()
+        .hint("start it with --network")
+}
+
+fn lacking(name: &Name, node: &Name, lacks: &[String]) -> Error {
+    let lacks: Vec<_> = lacks
+        .iter()
+        .map(|one| one.escape_debug().to_string())
+        .collect();
+    not_moved(name)
+        .because(format!("the node '{node}' lacks {}", lacks.join(", ")))
+        .unchanged()
+}
+
+/// The error for held packets that were not sent on: they come again from their senders.
+fn released(error: insula_virtio::HoldError) -> Error {
+    Error::new("the packets that were held cannot be sent on")
+        .because(error)
+        .leaving("the container goes on, and its peers repeat what they have sent")
+}
