@@ -38,11 +38,14 @@ mod transfer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if rustix::process::getpid().is_init() {
+    let mut words = std::env::args_os().skip(1);
+    let role = words.next();
+    let role = role.as_deref().and_then(|word| word.to_str());
+    // A container's first process is one of its process ids, too.
+    if rustix::process::getpid().is_init() && role != Some(containers::INSIDE) {
         init::run();
     }
-    let mut words = std::env::args_os().skip(1);
-    match words.next().as_deref().and_then(|word| word.to_str()) {
+    match role {
         Some(program::EXEC) => program::exec(words),
         Some(containers::INSIDE) => containers::enter(words),
         Some(containers::JOIN) => containers::join(words),

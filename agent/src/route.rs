@@ -175,6 +175,14 @@ impl RouteSocket {
         self.request(RouteNetlinkMessage::NewLink(message))
     }
 
+    /// Renames an interface, which must be down.
+    pub(crate) fn rename(&self, index: u32, name: &str) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        self.request(RouteNetlinkMessage::SetLink(message))
+    }
+
     /// Removes an interface.
     pub(crate) fn remove_link(&self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();

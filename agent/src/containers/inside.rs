@@ -23,7 +23,7 @@ use super::cgroup::Cgroup;
 
 /// Role of this program: to become a container's first process. Its name, working directory and
 /// words follow.
-pub(crate) const INSIDE: &str = "container";
+pub(crate) const INSIDE: &str = "--container";
 
 /// Where the root is made.
 const ROOT: &str = "/run/insula/root";

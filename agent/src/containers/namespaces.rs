@@ -19,6 +19,8 @@ use crate::route::{MacvlanRequest, RouteSocket};
 
 /// Name of a container's card.
 const CARD: &str = "eth0";
+/// Its name until then: the kernel looks for one of its name where the node's is, too.
+const NEW_CARD: &str = "new-card";
 /// The calling thread's network namespace.
 const NETWORK: &str = "/proc/thread-self/ns/net";
 /// Keeps new interfaces from having an IPv6 address that is derived from their MAC address: for a
@@ -46,7 +48,7 @@ pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
     if let Some(address) = address {
         let added = outside.node_card().and_then(|lower| {
             outside.add_macvlan(&MacvlanRequest {
-                name: CARD,
+                name: NEW_CARD,
                 card: card(address),
                 lower,
                 namespace: network.as_raw_fd(),
@@ -58,7 +60,8 @@ pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
     for link in inside.links()? {
         match (link.name.as_str(), address) {
             ("lo", _) => inside.bring_up(link.index)?,
-            (CARD, Some(address)) => {
+            (NEW_CARD, Some(address)) => {
+                inside.rename(link.index, CARD)?;
                 inside.add_address(link.index, address)?;
                 inside.bring_up(link.index)?;
                 inside.route_all()?;
