@@ -57,7 +57,7 @@ pub enum ContainerRequest {
     },
     /// Remove one that has ended, and its log.
     Remove(String),
-    /// Send its log as [`Output`](crate::Output): up to now, or up to its end.
+    /// Send its log as [`Output`](crate::Output): up to now, or up to its end, with its status.
     Log {
         /// Its name.
         name: String,

@@ -142,13 +142,17 @@ impl Containers {
             one.log.read(follow, |bytes| {
                 let mut pieces = bytes.chunks(BYTES_MAX);
                 pieces.try_for_each(|piece| frame::write(stream, &Output::Stdout(piece)))
+            })?;
+            Ok(if follow {
+                one.wait_for_end()
+            } else {
+                ExitStatus::Exited(0)
             })
         });
-        let end = match &sent {
-            Ok(()) => Output::Ended(ExitStatus::Exited(0)),
-            Err(error) => return Ok(frame::write(stream, &Output::Refused(&error.to_string()))?),
-        };
-        Ok(frame::write(stream, &end)?)
+        match sent {
+            Ok(status) => Ok(frame::write(stream, &Output::Ended(status))?),
+            Err(error) => Ok(frame::write(stream, &Output::Refused(&error.to_string()))?),
+        }
     }
 }
 
@@ -207,6 +211,15 @@ impl Container {
         let _ = Cgroup::of(&self.spec.name).remove();
         self.lock().1 = Phase::Exited(status.map_or(ExitStatus::Exited(0), exit_status));
         self.ended.notify_all();
+    }
+
+    /// Waits until it has ended, or has gone to another node.
+    fn wait_for_end(&self) -> ExitStatus {
+        let state = self.ended.wait_while(self.lock(), has_not_ended);
+        match state.unwrap_or_else(PoisonError::into_inner).1 {
+            Phase::Exited(status) => status,
+            _ => ExitStatus::Exited(0),
+        }
     }
 
     fn stop(&self, grace: Duration) -> io::Result<()> {

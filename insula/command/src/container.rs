@@ -33,9 +33,8 @@ pub(super) fn start(context: &Context, name: &Name, options: &Exec) -> Result<Ex
         output::line(name.as_str())?;
         return Ok(ExitCode::SUCCESS);
     }
-    container::log(&driver, &record, true, io::stdout().lock())?;
-    let ended = container::view(&driver, &record).exit_code;
-    Ok(ExitCode::from(ended.unwrap_or(FAILED)))
+    let status = container::log(&driver, &record, true, io::stdout().lock())?;
+    Ok(ExitCode::from(status.status()))
 }
 
 /// The container of that name, if there is one.
@@ -139,12 +138,8 @@ pub(super) fn logs(
         return Err(Error::new(what).hint("leave out --json and --tail").into());
     }
     let driver = context.driver()?;
-    Ok(container::log(
-        &driver,
-        record,
-        options.follow,
-        io::stdout().lock(),
-    )?)
+    container::log(&driver, record, options.follow, io::stdout().lock())?;
+    Ok(())
 }
 
 /// Moves a container to another node, or tells whether it can be moved.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::{BASE_ADDRESS, PREFIX, card};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 
@@ -25,7 +25,10 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) fn join(interface: &str) -> io::Result<()> {
     let _locked = lock()?;
     if !bridge_exists() {
-        ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+        // By default its MAC address is the lowest of its ports', and changes with them: nodes would
+        // send to one that is no more.
+        let card = text(card(BASE_ADDRESS));
+        ip(&["link", "add", BRIDGE, "address", &card, "type", "bridge"])?;
         let address = format!("{BASE_ADDRESS}/{PREFIX}");
         ip(&["address", "add", &address, "dev", BRIDGE])?;
         ip(&["link", "set", BRIDGE, "up"])?;
@@ -62,7 +65,7 @@ pub(super) enum Direction {
 
 /// Directs the packets for a MAC address to an interface. That ends with the interface.
 pub(super) fn direct(card: [u8; 6], interface: &str, direction: Direction) -> io::Result<()> {
-    let card = card.map(|byte| format!("{byte:02x}")).join(":");
+    let card = text(card);
     let direction = match direction {
         Direction::Fixed => "static",
         Direction::Learned => "dynamic",
@@ -104,6 +107,10 @@ fn lock() -> io::Result<Lock> {
         }
         thread::sleep(LOCK_INTERVAL);
     }
+}
+
+fn text(card: [u8; 6]) -> String {
+    card.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 fn ip(words: &[&str]) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use insula_agent::container::ContainerRequest;
 use insula_agent::frame::{self, Reader};
-use insula_agent::{Output, Request};
+use insula_agent::{ExitStatus, Output, Request};
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
@@ -66,7 +66,7 @@ fn remove_there(driver: &Driver, record: &ContainerRecord, force: bool) -> Resul
     ask(&record.node, &stream, ask::TIMEOUT, request).map(drop)
 }
 
-/// Writes a container's log: what there is, or all up to its end.
+/// Writes a container's log: what there is, or all up to its end; then returns its status.
 ///
 /// # Errors
 /// When its node's agent does not answer, or `to` cannot be written.
@@ -75,7 +75,7 @@ pub fn log(
     record: &ContainerRecord,
     follow: bool,
     mut to: impl Write,
-) -> Result<(), Error> {
+) -> Result<ExitStatus, Error> {
     let node = &record.node;
     let stream = to_agent_at_once(driver, node)?;
     let request = ContainerRequest::Log {
@@ -92,7 +92,8 @@ pub fn log(
                 .and_then(|()| to.flush())
                 .map_err(|error| Error::new("the log cannot be written").because(error))?,
             Some(Output::Refused(reason)) => return Err(ask::refused(node, reason)),
-            Some(_) => return Ok(()),
+            Some(Output::Ended(status)) => return Ok(status),
+            Some(_) => {}
             None => return Err(ask::unanswered(node)),
         }
     }

@@ -82,6 +82,7 @@ pub const ALL: &[&Scenario] = &[
     &container::agent::SCENARIO,
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
+    &container::move_linux::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,
     &fuzzing::fuzz::SCENARIO,

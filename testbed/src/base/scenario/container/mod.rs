@@ -3,5 +3,6 @@
 pub(super) mod agent;
 pub(super) mod disks;
 pub(super) mod living;
+pub(super) mod move_linux;
 mod privileges;
 pub(super) mod virtio;

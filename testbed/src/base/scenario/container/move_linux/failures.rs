@@ -1,0 +1,90 @@
+//! Failures in the middle of a move: the container goes on where it was, with all connections, and the
+//! target has nothing of it.
+
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::streams::Streams;
+use super::{NAME, has_none, runs_on};
+use crate::base::support::insula_command::{Answer, command, insula, try_insula, wait_for};
+use crate::base::{Context, Finding};
+
+/// Source and target.
+const SOURCE: &str = "6.1";
+const TARGET: &str = "6.12";
+/// Move that is to fail.
+const MOVE: [&str; 3] = ["move", NAME, TARGET];
+/// Stops the next restore of CRIU in a node as soon as it has begun.
+const STOP_RESTORE: &str =
+    "until P=$(pgrep -f 'criu [r]estore'); do sleep 0.01; done; kill -STOP $P";
+const CONTINUE_RESTORE: &str = "pkill -CONT -f 'criu [r]estore'";
+
+pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
+    let release = context.release(SOURCE)?;
+    let stays = || {
+        runs_on(address, SOURCE, &release, streams)?;
+        has_none(TARGET)
+    };
+    no_room()?;
+    stays().map_err(|error| error.when("without room at the target"))?;
+    command_killed()?;
+    stays().map_err(|error| error.when("after the command was killed"))?;
+    target_killed()?;
+    stays().map_err(|error| error.when("after the target was killed"))?;
+    no_criu()?;
+    stays().map_err(|error| error.when("without CRIU at the target"))
+}
+
+fn on_target(script: &str) -> Result<String, Finding> {
+    insula(&["exec", TARGET, "--", "sh", "-c", script])
+}
+
+/// The target has no memory left for its files.
+fn no_room() -> Result<(), Finding> {
+    on_target("! dd if=/dev/zero of=/run/full bs=1M 2>/dev/null")?;
+    let answer = try_insula(&MOVE)?;
+    on_target("rm /run/full")?;
+    answer.refused(1, &["No space left", "it goes on where it was"])
+}
+
+/// Begins a move, whose restore is stopped when it has begun.
+fn begin_stopped() -> Result<Child, Finding> {
+    let stop = command(&["exec", TARGET, "--", "sh", "-c", STOP_RESTORE]);
+    let mut stop = piped(stop)?;
+    let moving = piped(command(&MOVE))?;
+    wait_for("the restore to begin", || Ok(stop.try_wait()?))?;
+    Ok(moving)
+}
+
+fn piped(mut command: Command) -> Result<Child, Finding> {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(command.spawn()?)
+}
+
+/// The command is killed while the target restores.
+fn command_killed() -> Result<(), Finding> {
+    let mut moving = begin_stopped()?;
+    kill(Pid::from_raw(moving.id().cast_signed()), Signal::SIGKILL)?;
+    moving.wait()?;
+    // It goes on before the target knows.
+    on_target(CONTINUE_RESTORE).map(drop)
+}
+
+/// The target is killed while it restores.
+fn target_killed() -> Result<(), Finding> {
+    let moving = begin_stopped()?;
+    insula(&["kill", TARGET])?;
+    let output: Output = moving.wait_with_output()?;
+    Answer::new(&MOVE, &output).refused(1, &["it goes on where it was"])?;
+    insula(&["restart", TARGET]).map(drop)
+}
+
+/// The target has no CRIU, which is told before anything is done.
+fn no_criu() -> Result<(), Finding> {
+    on_target("umount /run/insula/criu")?;
+    let missing = ["lacks CRIU", "it was left as it is"];
+    try_insula(&["move", "--check", NAME, TARGET])?.refused(1, &missing)?;
+    try_insula(&MOVE)?.refused(1, &missing)
+}
