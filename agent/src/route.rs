@@ -140,9 +140,18 @@ impl RouteSocket {
     }
 
     pub(crate) fn bring_up(&self, index: u32) -> io::Result<()> {
+        self.set_flags(index, LinkFlags::Up)
+    }
+
+    /// Takes an interface down, with which its routes go.
+    pub(crate) fn bring_down(&self, index: u32) -> io::Result<()> {
+        self.set_flags(index, LinkFlags::empty())
+    }
+
+    fn set_flags(&self, index: u32, flags: LinkFlags) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        message.header.flags = LinkFlags::Up;
+        message.header.flags = flags;
         message.header.change_mask = LinkFlags::Up;
         self.request(RouteNetlinkMessage::SetLink(message))
     }

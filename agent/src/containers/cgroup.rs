@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Parent of the groups of all containers.
 const ALL: &str = "/sys/fs/cgroup/insula";
-/// Time that killed processes have to be gone, and the interval at which that is polled.
+/// Time that processes have to be gone, or to stand still, and the interval at which that is polled.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -64,6 +64,25 @@ impl Cgroup {
         {
             // It may have ended meanwhile.
             let _ = kill_process(pid, signal);
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Freezes all its processes, or has them go on, and waits until they do.
+    pub(super) fn freeze(&self, freeze: bool) -> io::Result<()> {
+        let number = u8::from(freeze);
+        fs::write(self.0.join("cgroup.freeze"), number.to_string())?;
+        let wanted = format!("frozen {number}");
+        let began = Instant::now();
+        while !fs::read_to_string(self.0.join("cgroup.events"))?.contains(&wanted) {
+            if began.elapsed() > GONE_TIMEOUT {
+                return Err(io::Error::other("its processes do not stand still"));
+            }
+            thread::sleep(INTERVAL);
         }
         Ok(())
     }

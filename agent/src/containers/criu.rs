@@ -11,8 +11,7 @@ use std::process::Command;
 
 use insula_agent::container::CRIU_FOLDER;
 
-use super::cgroup::JOIN;
-use crate::program::{PATH, SELF};
+use crate::program::PATH;
 
 /// CRIU's file in its folder, and the loader of its libraries there.
 const PROGRAM: &str = "criu";
@@ -42,15 +41,16 @@ pub(super) struct Criu {
 }
 
 impl Criu {
-    /// Prepares a run. `action` is CRIU's: `dump` or `restore`.
-    pub(super) fn new(name: &str, folder: &Path, action: &'static str) -> io::Result<Self> {
+    /// Prepares a run. `action` is CRIU's: `dump` or `restore`. The words `before` execute it.
+    pub(super) fn new(folder: &Path, action: &'static str, before: &[&str]) -> io::Result<Self> {
         let program = program().ok_or_else(|| io::Error::other("there is no CRIU"))?;
         let (images, work) = (folder.join("images"), folder.join("work"));
         for folder in [&images, &work] {
             fs::create_dir_all(folder)?;
         }
-        let mut command = Command::new(SELF);
-        command.args([JOIN, name]).args(program);
+        let mut words = before.iter().map(OsString::from).chain(program);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         command.arg(action).args(COMMON);
         command
             .arg("--images-dir")

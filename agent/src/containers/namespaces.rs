@@ -83,13 +83,34 @@ pub(super) fn enter_mounts(root: &str) -> io::Result<()> {
 
 /// Removes the card in a network namespace: no packet leaves it any more.
 pub(super) fn remove_card(network: &File) -> io::Result<()> {
+    with_card(network, |inside, card| inside.remove_link(card))
+}
+
+/// Takes the card down: no packet comes or goes, and none is confirmed.
+pub(super) fn take_card_down(network: &File) -> io::Result<()> {
+    with_card(network, RouteSocket::bring_down)
+}
+
+/// Brings the card up again.
+pub(super) fn bring_card_up(network: &File) -> io::Result<()> {
+    with_card(network, |inside, card| {
+        inside.bring_up(card)?;
+        inside.route_all()
+    })
+}
+
+/// Does something with the card in a network namespace, if there is one.
+fn with_card(
+    network: &File,
+    what: impl FnOnce(&RouteSocket, u32) -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
     let network = network.try_clone()?;
     in_thread(move || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
         let inside = RouteSocket::open()?;
         let links = inside.links()?;
-        let mut cards = links.iter().filter(|link| link.name == CARD);
-        cards.try_for_each(|link| inside.remove_link(link.index))
+        let card = links.iter().find(|link| link.name == CARD);
+        card.map_or(Ok(()), |link| what(&inside, link.index))
     })
 }
 

@@ -10,7 +10,9 @@ use insula_agent::copy::{CopyMessage, PackError, pack};
 use insula_agent::frame::{self, FrameError, Reader};
 use vsock::VsockStream;
 
+use super::cgroup::Cgroup;
 use super::criu::{Criu, NETWORK};
+use super::namespaces;
 use super::table::{Container, Containers, folder};
 
 /// Dumps a container and sends its files; removes it if told so, and otherwise has it go on.
@@ -28,41 +30,45 @@ pub(super) fn serve(
         Ok(found) => found,
         Err(error) => return refuse(&error, stream),
     };
-    let answered = dump_and_send(&container, pid, stream, &mut reader);
     let folder = folder(name);
-    if matches!(answered, Ok(Some(MoveStep::Release))) {
+    let decided = match dump(&container, pid, &folder) {
+        Ok(dumped) => send(&folder, dumped, stream, &mut reader),
+        Err(error) => {
+            go_on(&container, &folder)?;
+            return refuse(&error, stream);
+        }
+    };
+    if matches!(decided, Ok(Some(MoveStep::Release))) {
         containers.discard(&container)?;
         return Ok(frame::write(stream, &ContainerAnswer::Done)?);
     }
-    container.resume()?;
+    go_on(&container, &folder)?;
+    decided.map(drop)
+}
+
+fn refuse(error: &io::Error, stream: &VsockStream) -> Result<(), FrameError> {
+    let refused = DumpAnswer::Refused(error.to_string());
+    Ok(frame::write(stream, &refused)?)
+}
+
+/// Has the container go on here.
+fn go_on(container: &Container, folder: &Path) -> io::Result<()> {
     for part in ["images", "work"] {
         // It may not have come so far.
         let _ = fs::remove_dir_all(folder.join(part));
     }
-    answered.map(drop)
+    container.resume()
 }
 
-fn refuse(error: &io::Error, stream: &VsockStream) -> Result<(), FrameError> {
-    Ok(frame::write(
-        stream,
-        &DumpAnswer::Refused(error.to_string()),
-    )?)
-}
-
-/// Dumps it, sends its files and waits for the next step; none if the connection ends.
-fn dump_and_send(
-    container: &Container,
-    pid: i32,
+/// Sends its files and waits for the next step; none if the connection ends.
+fn send(
+    folder: &Path,
+    dumped: Dumped,
     stream: &VsockStream,
     reader: &mut Reader<VsockStream>,
 ) -> Result<Option<MoveStep>, FrameError> {
-    let folder = folder(&container.spec.name);
-    let dumped = match dump(container, pid, &folder) {
-        Ok(dumped) => dumped,
-        Err(error) => return refuse(&error, stream).map(|()| None),
-    };
     frame::write(stream, &DumpAnswer::Dumped(dumped))?;
-    match pack(&folder, &mut |message| frame::write(stream, message)) {
+    match pack(folder, &mut |message| frame::write(stream, message)) {
         Ok(copied) => frame::write(stream, &CopyMessage::End(copied))?,
         Err(PackError::Send(error)) => return Err(error.into()),
         Err(error) => frame::write(stream, &CopyMessage::Failed(&error.to_string()))?,
@@ -70,14 +76,19 @@ fn dump_and_send(
     reader.read()
 }
 
-/// Dumps a container to files in its folder, and leaves it standing still. On failure CRIU has it
-/// go on.
+/// Dumps a container to files in its folder, and leaves it standing still, also on failure.
 fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
     let output = fs::read_link(format!("/proc/{pid}/fd/1")).unwrap_or_default();
     let network = container.network.metadata()?.ino();
-    let mut criu = Criu::new(&container.spec.name, folder, "dump")?;
+    let cgroup = Cgroup::of(&container.spec.name);
+    cgroup.freeze(true)?;
+    // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
+    namespaces::take_card_down(&container.network)?;
+    let mut criu = Criu::new(folder, "dump", &[])?;
     criu.command()
-        .args(["--tree", &pid.to_string(), "--leave-stopped"])
+        .args(["--tree", &pid.to_string(), "--leave-running"])
+        .arg("--freeze-cgroup")
+        .arg(cgroup.path())
         .args(["--external", &format!("net[{network}]:{NETWORK}")]);
     criu.run()?;
     container.log.drain(&container.output)?;

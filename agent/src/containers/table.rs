@@ -266,10 +266,17 @@ impl Container {
     /// Has it run after a move, or one that was given up, if it stands still.
     pub(super) fn resume(&self) -> io::Result<()> {
         let mut state = self.lock();
-        if has_not_ended(&mut state) {
-            Cgroup::of(&self.spec.name).signal(Signal::CONT)?;
-            state.1 = Phase::Running;
+        let cgroup = Cgroup::of(&self.spec.name);
+        match state.1 {
+            // As CRIU has left it: its sockets would fail if it had them stopped here, too.
+            Phase::Restored => cgroup.signal(Signal::CONT)?,
+            Phase::Moving => {
+                namespaces::bring_card_up(&self.network)?;
+                cgroup.freeze(false)?;
+            }
+            Phase::Running | Phase::Exited(_) => return Ok(()),
         }
+        state.1 = Phase::Running;
         Ok(())
     }
 }

@@ -12,10 +12,11 @@ use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;
 use vsock::VsockStream;
 
-use super::cgroup::Cgroup;
+use super::cgroup::{Cgroup, JOIN};
 use super::criu::{Criu, NETWORK};
 use super::table::{Container, Containers, Files, folder};
 use super::{FOLDER, namespaces};
+use crate::program::SELF;
 
 /// Where CRIU finds the root of the container.
 const ROOT: &str = "/run/insula/root";
@@ -114,7 +115,7 @@ fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
     let address = spec.address;
     let network = namespaces::in_thread(move || namespaces::enter_new_network(address))?;
     let (reader, writer) = io::pipe()?;
-    let mut criu = Criu::new(&spec.name, &folder, "restore")?;
+    let mut criu = Criu::new(&folder, "restore", &[SELF, JOIN, &spec.name])?;
     criu.command()
         .args(["--restore-detached", "--restore-sibling", "--leave-stopped"])
         .args(["--root", ROOT, "--pidfile", "pid"])

@@ -100,7 +100,7 @@ fn has_ended(driver: &Driver, node: &Name) -> bool {
 }
 
 /// Whether the source still has the container, once it knows.
-fn source_has_it(driver: &Driver, record: &ContainerRecord) -> Result<bool, Error> {
+pub(super) fn source_has_it(driver: &Driver, record: &ContainerRecord) -> Result<bool, Error> {
     let began = Instant::now();
     loop {
         let there = match ask_node(driver, &record.node) {

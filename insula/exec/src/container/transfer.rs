@@ -17,7 +17,7 @@ use insula_virtio::PacketHold;
 use super::ask::{TIMEOUT, ask};
 use super::peer::Peer;
 use super::record::{self, ContainerRecord, Records, read};
-use super::settle::settle;
+use super::settle::{settle, source_has_it};
 use super::start::check_node;
 use crate::agent::to_agent_at_once;
 
@@ -76,6 +76,7 @@ pub fn move_to(
 /// What every failure before the last steps leaves.
 const GOES_ON: &str = "it goes on where it was";
 
+/// Moves it, and returns the size of its files in bytes.
 fn transfer(
     driver: &Driver,
     root: &Root,
@@ -83,15 +84,17 @@ fn transfer(
     target: &Name,
 ) -> Result<u64, Error> {
     let name = record.name.clone();
-    let source = record.node.clone();
     let failed = |error: Error| {
         let context = format!("the container '{name}' was not moved to '{target}'");
         error.context(context).leaving(GOES_ON)
     };
-    let mut to = Peer::connect(driver, target).map_err(failed)?;
-    let mut from = Peer::connect(driver, &source).map_err(failed)?;
-    let dumped = from.dump(&name).map_err(failed)?;
-    let bytes = from.forward(&mut to, dumped).map_err(failed)?;
+    let source = record.node.clone();
+    let copied = copy(driver, &name, &source, target);
+    let (mut from, mut to, bytes) = copied.map_err(|error| {
+        // The connections have ended. It goes on when the source has seen that.
+        let _ = source_has_it(driver, &record);
+        failed(error)
+    })?;
     record.moving_to = Some(target.clone());
     Records::lock(root)?.write(&record).map_err(failed)?;
     let stepped = to
@@ -110,6 +113,20 @@ fn transfer(
         (Err(error), false) => Err(failed(error)),
         _ => Ok(bytes),
     }
+}
+
+/// Has the source dump it and the target restore it. Returns both, and the size of its files in bytes.
+fn copy<'a>(
+    driver: &Driver,
+    name: &Name,
+    source: &'a Name,
+    target: &'a Name,
+) -> Result<(Peer<'a>, Peer<'a>, u64), Error> {
+    let mut to = Peer::connect(driver, target)?;
+    let mut from = Peer::connect(driver, source)?;
+    let dumped = from.dump(name)?;
+    let bytes = from.forward(&mut to, dumped)?;
+    Ok((from, to, bytes))
 }
 
 fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(), Error> {
