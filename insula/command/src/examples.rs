@@ -159,6 +159,10 @@ examples! {
             "insula exec web -- uname -a",
             "insula exec --interactive --tty web -- bash",
         ],
+        "Run one in namespaces of its own, by a name" => [
+            "insula exec --container shop --detach web -- /usr/sbin/nginx -g 'daemon off;'",
+            "insula logs --follow shop",
+        ],
         "Run a program of this system on a node's cores" => [
             "insula run --image lwk --name quiet --cpus 2 --memory 256M",
             "insula exec quiet -- python3 -c 'print(sum(range(10**7)))'",
@@ -178,6 +182,10 @@ examples! {
             "insula run --image lwk --name quiet --cpus 2 --memory 512M",
             "insula move --check 1234 quiet",
             "insula move 1234 quiet",
+        ],
+        "Move a container to a node with another kernel" => [
+            "insula move --check shop two",
+            "insula move shop two",
         ],
     }
     "insula-policy": {

@@ -1,14 +1,17 @@
 //! Failures in the middle of a move: the container goes on where it was, with all connections, and the
 //! target has nothing of it.
 
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::streams::Streams;
-use super::{NAME, has_none, runs_on};
-use crate::base::support::insula_command::{Answer, command, insula, try_insula, wait_for};
+use super::{NAME, has_none, inspected, runs_on};
+use crate::base::support::insula_command::{Answer, command, insula, text, try_insula, wait_for};
 use crate::base::{Context, Finding};
 
 /// Source and target.
@@ -19,6 +22,18 @@ const MOVE: [&str; 3] = ["move", NAME, TARGET];
 /// Stops the next restore of CRIU in a node as soon as it has begun.
 const STOP_RESTORE: &str =
     "until P=$(pgrep -f 'criu [r]estore'); do sleep 0.01; done; kill -STOP $P";
+/// Address of the base at which a stopped agent is told to go on.
+const RELEASE: &str = "10.78.0.1:4000";
+/// The container's record on the base.
+const RECORD: &str = "/run/insula/containers/shop.json";
+/// Stops the server of the node's agent until the base tells it to go on.
+const STOP_AGENT: &str = r#"
+import os, signal, socket
+server = os.getppid()
+os.kill(server, signal.SIGSTOP)
+socket.create_connection(("10.78.0.1", 4000)).recv(1)
+os.kill(server, signal.SIGCONT)
+"#;
 const CONTINUE_RESTORE: &str = "pkill -CONT -f 'criu [r]estore'";
 
 pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
@@ -31,6 +46,7 @@ pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Resul
     stays().map_err(|error| error.when("without room at the target"))?;
     command_killed()?;
     stays().map_err(|error| error.when("after the command was killed"))?;
+    command_killed_late(address, context, streams)?;
     target_killed()?;
     stays().map_err(|error| error.when("after the target was killed"))?;
     no_criu()?;
@@ -70,6 +86,33 @@ fn command_killed() -> Result<(), Finding> {
     moving.wait()?;
     // It goes on before the target knows.
     on_target(CONTINUE_RESTORE).map(drop)
+}
+
+/// The command is killed when the target may have been told to keep the container, and before it can
+/// have been told to go on: the source cannot answer. It goes on in one of them, and in one only.
+fn command_killed_late(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
+    let mut moving = begin_stopped()?;
+    let listener = TcpListener::bind(RELEASE)?;
+    let source = command(&["exec", SOURCE, "--", "python3", "-c", STOP_AGENT]);
+    let mut source = piped(source)?;
+    let (mut release, _) = listener.accept()?;
+    on_target(CONTINUE_RESTORE)?;
+    wait_for("the move to be recorded", || {
+        let record = fs::read_to_string(RECORD)?;
+        Ok(record.contains("moving_to").then_some(()))
+    })?;
+    kill(Pid::from_raw(moving.id().cast_signed()), Signal::SIGKILL)?;
+    moving.wait()?;
+    release.write_all(b"x")?;
+    source.wait()?;
+    let node = text(&inspected()?["node"]);
+    println!("after the command was killed late, it is on {node}");
+    let goes_on = runs_on(address, &node, &context.release(&node)?, streams);
+    goes_on.map_err(|error| error.when("after the command was killed late"))?;
+    match node.as_str() {
+        SOURCE => Ok(()),
+        _ => insula(&["move", NAME, SOURCE]).map(drop),
+    }
 }
 
 /// The target is killed while it restores.
