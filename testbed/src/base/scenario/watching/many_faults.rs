@@ -13,10 +13,10 @@ use super::watcher_process::WatcherProcess;
 use crate::base::support::insula_command::text;
 use crate::base::{Context, Finding};
 
-/// How often each fault is made: some 200 together.
-const ROUNDS: u64 = 9;
-/// For how many minutes a node works: with two nodes an hour.
-const WORK_MIN: u64 = 30;
+/// How often each fault is made in a node: with two nodes some 200 together.
+const ROUNDS: u64 = 5;
+/// For how many minutes a node works.
+const WORK_MIN: u64 = 10;
 /// What the node does for a while, over and over: processes, files, memory, and what changes its own
 /// kernel: modules, kprobes, ftrace.
 const WORK: &str = "
@@ -35,35 +35,66 @@ for round in 1 2 3; do
 done
 cd /; umount /sys/kernel/tracing";
 
-/// Times from before the driver is loaded until a fault is found, in seconds, by kind.
-type Times = BTreeMap<&'static str, Vec<f64>>;
+/// What became of the faults of a kind.
+#[derive(Default)]
+struct Tally {
+    /// Times from before the driver is loaded until the fault is found, in seconds.
+    times: Vec<f64>,
+    /// What was not as it must be: not found, not told as ended, or something else found.
+    failures: Vec<String>,
+}
 
-/// Faults are made one after another: each is found, and nothing else is.
-pub(super) fn are_found(context: &Context, watcher: &WatcherProcess) -> Result<(), Finding> {
+/// Faults are made one after another: each is found, and nothing else is. What goes wrong with one is
+/// counted, and the others are made all the same.
+pub(super) fn are_found(
+    context: &Context,
+    version: &str,
+    watcher: &WatcherProcess,
+) -> Result<(), Finding> {
     let seed = Rng::new().u64(..);
     println!("seed of the faults' order: {seed}");
     let mut rng = Rng::with_seed(seed);
-    let mut times = Times::new();
+    let mut tallies = BTreeMap::<&str, Tally>::new();
     for _ in 0..ROUNDS {
         let mut faults = TOGETHER;
         rng.shuffle(&mut faults);
         for fault in faults {
-            let took = is_found(watcher, fault).map_err(|finding| finding.when(fault.0))?;
-            times.entry(fault.1.kind).or_default().push(took);
+            let tally = tallies.entry(fault.1.kind).or_default();
+            match is_found(watcher, fault) {
+                Ok(took) => tally.times.push(took),
+                Err(finding) => {
+                    println!("{}: {finding}", fault.0);
+                    tally.failures.push(format!("{}: {finding}", fault.0));
+                }
+            }
         }
     }
-    for (kind, times) in &mut times {
-        times.sort_by(f64::total_cmp);
-        context.figure(&format!("{kind}.count"), times.len() as f64, "1")?;
-        for (percent, name) in [(50, "median"), (99, "p99")] {
-            let time = times[(times.len() - 1) * percent / 100];
-            context.figure(&format!("{kind}.found-{name}"), time, "s")?;
-        }
+    let mut failures = Vec::new();
+    for (kind, mut tally) in tallies {
+        tally.write(context, &format!("{version}.{kind}"))?;
+        failures.append(&mut tally.failures);
     }
-    Ok(())
+    Finding::unless(failures.is_empty(), || failures.join("\n"))
 }
 
-/// Makes a fault and undoes it. Returns the seconds until it was found.
+impl Tally {
+    /// Writes it as figures, whose names begin so.
+    fn write(&mut self, context: &Context, name: &str) -> Result<(), Finding> {
+        let (found, failed) = (self.times.len(), self.failures.len());
+        context.figure(&format!("{name}.count"), (found + failed) as f64, "1")?;
+        context.figure(&format!("{name}.failed"), failed as f64, "1")?;
+        self.times.sort_by(f64::total_cmp);
+        for (percent, label) in [(50, "median"), (99, "p99")] {
+            // None was found: there is no time.
+            if let Some(time) = self.times.get(found.saturating_sub(1) * percent / 100) {
+                context.figure(&format!("{name}.found-{label}"), *time, "s")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a fault and undoes it, also if it is not found. Returns the seconds until it was found.
 fn is_found(watcher: &WatcherProcess, fault: Fault) -> Result<f64, Finding> {
     let before = watcher.all().len();
     let process = in_node("sleep 10000 > /dev/null 2>&1 & echo $!")?;
@@ -71,16 +102,21 @@ fn is_found(watcher: &WatcherProcess, fault: Fault) -> Result<f64, Finding> {
     let began = SystemTime::now();
     make(&[fault], process)?;
     let expected = expected(&[fault]);
-    let found = watcher.wait_for_each(before, "found", &expected)?;
-    let at = humantime::parse_rfc3339(&text(&found[0]["time"]))?;
+    let found = watcher.wait_for_each(before, "found", &expected);
     in_node(&format!("rmmod insula_fault; kill {process}"))?;
+    let found = found?;
+    let at = humantime::parse_rfc3339(&text(&found[0]["time"]))?;
     watcher.wait_for_each(before, "ended", &expected)?;
     nothing_else(&watcher.all()[before..], |event| fault.1.is_told_by(event))?;
     Ok(at.duration_since(began)?.as_secs_f64())
 }
 
 /// Nothing is found while the node works.
-pub(super) fn work_is_none(context: &Context, watcher: &WatcherProcess) -> Result<(), Finding> {
+pub(super) fn work_is_none(
+    context: &Context,
+    version: &str,
+    watcher: &WatcherProcess,
+) -> Result<(), Finding> {
     let limit = Duration::from_secs(60 * WORK_MIN);
     let (before, began) = (watcher.all().len(), Instant::now());
     let mut rounds = 0;
@@ -88,8 +124,9 @@ pub(super) fn work_is_none(context: &Context, watcher: &WatcherProcess) -> Resul
         in_node(WORK)?;
         rounds += 1;
     }
-    context.figure("work.rounds", f64::from(rounds), "1")?;
-    context.figure("work.time", began.elapsed().as_secs_f64(), "s")?;
+    context.figure(&format!("{version}.work.rounds"), f64::from(rounds), "1")?;
+    let worked = began.elapsed().as_secs_f64();
+    context.figure(&format!("{version}.work.time"), worked, "s")?;
     let events = watcher.all();
     let found = events[before..].iter();
     let found = found.filter(|event| event["event"] == "found");

@@ -126,8 +126,8 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
     }
     own_patches_are_none(context, &watcher)?;
     if context.select(false, true) {
-        many_faults::are_found(context, &watcher)?;
-        many_faults::work_is_none(context, &watcher)?;
+        many_faults::are_found(context, version, &watcher)?;
+        many_faults::work_is_none(context, version, &watcher)?;
     }
     drop(watcher);
     context.figure("found-at", began.elapsed().as_secs_f64(), "s")?;

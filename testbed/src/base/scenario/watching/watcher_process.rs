@@ -102,7 +102,7 @@ impl WatcherProcess {
             wait_for(&what, || {
                 Ok(self.all()[since..].iter().find(is_it).cloned())
             })
-            .map_err(|finding| finding.when(&format!("after {:?}", self.all())))
+            .map_err(|finding| finding.when(&format!("after {:?}", &self.all()[since..])))
         };
         expected.iter().map(wait).collect()
     }
