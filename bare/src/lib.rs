@@ -60,6 +60,7 @@
 //! | [`start`] | bringing up the other cores |
 //! | [`called`] | sharing the core with the kernel that has it |
 //! | [`user`], [`extended_state`], [`segment_bases`] | a thread's registers; entering a program |
+//! | [`ports`] | I/O ports that programs may use |
 //! | [`trap`] | exceptions and interrupts |
 //! | [`per_core`] | per-core data |
 //! | [`program_mode`] | registers of a core that runs programs |
@@ -82,7 +83,7 @@ pub use arch::{apic, cpu, mitigation, paging, per_core, trap};
 #[cfg(feature = "boot-protocol")]
 pub use arch::{called, start};
 #[cfg(feature = "programs")]
-pub use arch::{extended_state, program_mode, segment_bases, user};
+pub use arch::{extended_state, ports, program_mode, segment_bases, user};
 #[cfg(feature = "programs")]
 pub use extended_state::ExtendedState;
 pub use memory::{FRAME_SIZE, PhysAddr};

@@ -20,6 +20,7 @@ use crate::hw::memory::table_frames::KernelFrames;
 use crate::hw::memory::{frames, heap, kernel_table};
 use crate::hw::{clock, cores, interrupts, log, power};
 use crate::sched::core_loop;
+use crate::syscall::ports;
 use crate::task::process_table;
 use crate::{info, warning};
 
@@ -71,6 +72,9 @@ pub fn first_core(boot_params: u64, image: u64, shared: u64) -> ! {
     }
     if boot_info.command_line.has("once") {
         process_table::power_off_after_last();
+    }
+    if boot_info.command_line.has("ioperm") {
+        ports::allow();
     }
     match boot_info.shared_memory.and_then(DelegationArea::find) {
         Some(area) => area::accept_processes(area),

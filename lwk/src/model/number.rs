@@ -82,6 +82,8 @@ pub const MUNLOCK: u64 = 150;
 pub const MLOCK2: u64 = 325;
 /// `prctl`.
 pub const PRCTL: u64 = 157;
+/// `ioperm`.
+pub const IOPERM: u64 = 173;
 /// `tkill`.
 pub const TKILL: u64 = 200;
 /// `futex`.

@@ -7,6 +7,8 @@
 use alloc::boxed::Box;
 
 use insula_bare::cpu;
+#[cfg(target_os = "none")]
+use insula_bare::ports;
 use insula_bare::user::Trap;
 
 use crate::base::area::area;
@@ -395,6 +397,8 @@ fn enter_program(thread: &mut Thread) -> Option<Trap> {
 /// runs again: so does the base's request to flush the TLB, as this core counts as running the
 /// program.
 fn run_program(thread: &mut Thread) -> Option<Trap> {
+    #[cfg(target_os = "none")]
+    ports::permit(thread.ports.as_deref());
     loop {
         count(Counter::Entries);
         #[cfg(target_os = "none")]

@@ -12,7 +12,7 @@ use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
     advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
-    memory_lock, perf, prctl, scheduling, shared_memory, threads, time, timers,
+    memory_lock, perf, ports, prctl, scheduling, shared_memory, threads, time, timers,
 };
 
 /// Finds a call by its number; `None` if Linux 6.12 does not have it.
@@ -201,8 +201,8 @@ table! {
     169 reboot => [refused EPERM "a delegated program must not change the base's kernel"],
     170 sethostname => [delegated],
     171 setdomainname => [delegated],
-    172 iopl => [refused EPERM "I/O ports belong to the base"],
-    173 ioperm => [refused EPERM "I/O ports belong to the base"],
+    172 iopl => [refused EPERM "ports are given one by one, by ioperm"],
+    173 ioperm => [local ports::ioperm],
     174 create_module => [refused ENOSYS "Linux does not implement it either"],
     175 init_module => [refused EPERM "a delegated program must not change the base's kernel"],
     176 delete_module => [refused EPERM "a delegated program must not change the base's kernel"],

@@ -86,6 +86,7 @@ fn prepare(
     // Saved: this is a handler.
     new.extended = thread.extended.duplicate().ok_or(Errno::ENOMEM)?;
     new.context.registers.rax = 0;
+    new.ports = thread.ports.clone();
     if clone_args.stack != 0 {
         new.context.registers.rsp = clone_args.stack;
     }

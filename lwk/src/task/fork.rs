@@ -205,6 +205,7 @@ impl NascentChild {
             rseq: thread.rseq.filter(|_| !options.shares_mm),
             set_child_tid: options.set_child_tid,
             clear_child_tid: options.clear_child_tid,
+            ports: thread.ports.clone(),
         })
     }
 }

@@ -1,5 +1,8 @@
 //! First thread of a forked child whose proxy is not ready yet.
 
+use alloc::sync::Arc;
+
+use insula_bare::ports::PortSet;
 use insula_bare::{ExtendedState, UserContext};
 
 use crate::model::rseq::Registration;
@@ -18,4 +21,5 @@ pub(super) struct NascentChild {
     pub(super) rseq: Option<Registration>,
     pub(super) set_child_tid: u64,
     pub(super) clear_child_tid: u64,
+    pub(super) ports: Option<Arc<PortSet>>,
 }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::request;
+use insula_bare::ports::PortSet;
 use insula_bare::{ExtendedState, UserContext};
 
 use crate::base::slot::Slot;
@@ -104,6 +105,8 @@ pub struct Thread {
     pub(super) pending_exec: Option<Box<PendingExec>>,
     /// Signal for which it writes the core file.
     pub dumping_core: Option<u32>,
+    /// I/O ports that it may use; none for none.
+    pub ports: Option<Arc<PortSet>>,
     /// Last exception: vector, error, address.
     pub last_exception: [u64; 3],
     /// CPU time, in ticks of the time stamp counter.
@@ -169,6 +172,7 @@ impl Thread {
             has_exited: false,
             pending_exec: None,
             dumping_core: None,
+            ports: None,
             last_exception: [0; 3],
             cpu_ticks: 0,
             memory_wait_since_ns: None,

@@ -34,6 +34,7 @@ impl Process {
         thread.alt_stack = nascent_child.alt_stack;
         thread.rseq = nascent_child.rseq;
         thread.clear_child_tid = nascent_child.clear_child_tid;
+        thread.ports = nascent_child.ports;
         thread.set_child_tid = nascent_child.set_child_tid;
         run_queue::enqueue(thread);
     }

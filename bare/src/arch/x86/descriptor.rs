@@ -4,6 +4,8 @@
 use core::arch::asm;
 use core::mem::size_of;
 
+#[cfg(feature = "programs")]
+use super::ports::{BITMAP_SIZE, PortSet};
 use super::trap;
 
 /// The kernel's code segment.
@@ -46,9 +48,18 @@ struct TaskState {
     stacks: [u64; 7],
     reserved_last: u64,
     reserved_short: u16,
-    /// Beyond the limit: there is no I/O permission bitmap, so programs cannot use ports.
+    /// Offset of the I/O permission bitmap. Beyond the limit: there is none, so programs cannot use
+    /// ports.
     ports: u16,
 }
+
+/// Offset beyond the limit of the task state segment.
+const NO_PORTS: u16 = u16::MAX;
+/// Size of the task state segment with the bitmap of ports that follows it.
+#[cfg(feature = "programs")]
+const TASK_SIZE: usize = size_of::<TaskState>() + BITMAP_SIZE;
+#[cfg(not(feature = "programs"))]
+const TASK_SIZE: usize = size_of::<TaskState>();
 
 #[repr(C, align(16))]
 #[derive(Clone, Copy)]
@@ -65,10 +76,19 @@ struct Stack([u8; STACK_SIZE]);
 pub(super) struct Descriptors {
     segments: [u64; 7],
     task: TaskState,
+    /// Follows the task state segment.
+    #[cfg(feature = "programs")]
+    denied_ports: [u8; BITMAP_SIZE],
     gates: [Gate; VECTORS],
     entry_stack: Stack,
     stacks: [Stack; STACKS],
 }
+
+#[cfg(feature = "programs")]
+const _: () = {
+    let end = core::mem::offset_of!(Descriptors, task) + size_of::<TaskState>();
+    assert!(core::mem::offset_of!(Descriptors, denied_ports) == end);
+};
 
 #[repr(C, packed)]
 struct Pointer {
@@ -89,6 +109,8 @@ impl Descriptors {
                 reserved_short: 0,
                 ports: 0,
             },
+            #[cfg(feature = "programs")]
+            denied_ports: [u8::MAX; BITMAP_SIZE],
             gates: [Gate { low: 0, high: 0 }; VECTORS],
             entry_stack: Stack([0; STACK_SIZE]),
             stacks: [const { Stack([0; STACK_SIZE]) }; STACKS],
@@ -108,7 +130,25 @@ impl Descriptors {
             0,
             0,
         ];
-        self.task.ports = size_of::<TaskState>() as u16;
+        self.task.ports = NO_PORTS;
+    }
+
+    /// Lets programs use these ports, and no others.
+    #[cfg(feature = "programs")]
+    pub(super) fn permit_ports(&mut self, ports: Option<&PortSet>) {
+        if let Some(ports) = ports {
+            self.denied_ports = *ports.bitmap();
+        }
+        self.task.ports = match ports {
+            Some(_) => size_of::<TaskState>() as u16,
+            None => NO_PORTS,
+        };
+    }
+
+    /// Whether programs may use any.
+    #[cfg(feature = "programs")]
+    pub(super) fn has_ports(&self) -> bool {
+        self.task.ports != NO_PORTS
     }
 
     /// Fills in the addresses and loads the tables, which must stay where they are.
@@ -121,7 +161,7 @@ impl Descriptors {
         }
         self.task.stacks = stacks;
         let task = &raw const self.task as u64;
-        let limit = size_of::<TaskState>() as u64 - 1;
+        let limit = TASK_SIZE as u64 - 1;
         self.segments[5] = limit | (task & 0xff_ffff) << 16 | TASK_TYPE | (task >> 24 & 0xff) << 56;
         self.segments[6] = task >> 32;
         for (vector, gate) in self.gates.iter_mut().enumerate() {

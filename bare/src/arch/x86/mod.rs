@@ -12,6 +12,8 @@ pub mod mitigation;
 pub mod paging;
 pub mod per_core;
 #[cfg(feature = "programs")]
+pub mod ports;
+#[cfg(feature = "programs")]
 pub mod program_mode;
 #[cfg(feature = "programs")]
 pub mod segment_bases;

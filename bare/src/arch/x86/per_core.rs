@@ -8,6 +8,8 @@ use core::sync::atomic::AtomicUsize;
 use super::cpu::{Msr, change_cr4, read_msr, write_msr};
 use super::descriptor::Descriptors;
 use super::machine_check;
+#[cfg(feature = "programs")]
+use super::ports::PortSet;
 
 /// Per-core data. It does not move once the core has begun to use it.
 #[repr(C, align(64))]
@@ -118,6 +120,17 @@ pub fn installed() -> Option<*const PerCore> {
 pub(super) fn loaded_state() -> &'static AtomicUsize {
     // SAFETY: the area is static, and there are only shared references to this word.
     unsafe { &(*own()).loaded_state }
+}
+
+/// Lets programs on the calling core use these ports, and no others.
+#[cfg(feature = "programs")]
+pub(super) fn permit_ports(ports: Option<&PortSet>) {
+    // SAFETY: only this core changes its tables, only here once they are loaded, and not from handlers of
+    // interrupts; the processor reads the bitmap while a program runs.
+    let descriptors = unsafe { &mut *(*own()).descriptors.get() };
+    if ports.is_some() || descriptors.has_ports() {
+        descriptors.permit_ports(ports);
+    }
 }
 
 /// Returns the calling core's area.
