@@ -1,4 +1,4 @@
-//! The base's own memory, to be read.
+//! The base's own memory, to be read, and memory that it does not use, where something can be kept.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use insula_abi::Chunk;
 use kimage::{PhysicalMemory, ReadError};
 
-use super::mapping::Access;
+use super::mapping::{Access, OutOfRange};
 use super::{DriverError, Mapping};
 
 /// The base's memory, which is RAM in ranges of physical addresses.
@@ -35,6 +35,53 @@ impl BaseMemory {
         Ok(BaseMapping {
             ranges: ranges.iter().map(map).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Maps a range of reserved memory (`memmap=SIZE$START`), for reading and writing.
+    ///
+    /// # Errors
+    /// The module's or the kernel's error; `EACCES` when it is not reserved, `EPERM` when lockdown refuses
+    /// it.
+    pub fn map_reserved(&self, range: &Range<u64>) -> Result<ReservedMapping, DriverError> {
+        let chunk = Chunk {
+            start: range.start,
+            size: range.end.saturating_sub(range.start),
+        };
+        let fd = self.fd.as_fd();
+        let mapping = Mapping::from_offset(fd, range.start, vec![chunk], Access::Write)?;
+        Ok(ReservedMapping { mapping })
+    }
+}
+
+/// Memory that the base does not use, mapped to be written: what is in it survives a warm reset.
+#[derive(Debug)]
+pub struct ReservedMapping {
+    mapping: Mapping,
+}
+
+impl ReservedMapping {
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.mapping.size()
+    }
+
+    /// Copies bytes out, from an offset.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they are not all in it.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
+        self.mapping.read(offset, into)
+    }
+
+    /// Copies bytes in, to an offset, and from the caches to the memory: a reset may drop what is only in
+    /// caches.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when they are not all in it; nothing was written.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), OutOfRange> {
+        self.mapping.write(offset, bytes)?;
+        self.mapping.flush(offset, bytes.len())
     }
 }
 

@@ -26,7 +26,7 @@ use insula_abi as abi;
 use insula_channel::InvalidRing;
 use nix::errno::Errno;
 
-pub use base_memory::{BaseMapping, BaseMemory};
+pub use base_memory::{BaseMapping, BaseMemory, ReservedMapping};
 pub use call_error::CallError;
 pub use channel::{Channel, RingWords, Waited};
 pub use grant_table::GrantTable;

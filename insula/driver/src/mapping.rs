@@ -9,6 +9,7 @@
     reason = "shared memory is reached through raw pointers only"
 )]
 
+mod flush;
 mod pair;
 
 use std::fs::File;

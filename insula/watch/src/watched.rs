@@ -7,7 +7,7 @@ use insula_base::error::{Error, Kind as ErrorKind};
 use insula_driver::name::text;
 use insula_driver::{BaseMapping, Driver, DriverError, Mapping};
 use insula_node::{Handle, log_layout};
-use kimage::log::{LayoutError, LogLayout, Placement, locate};
+use kimage::log::{LayoutError, LogLayout, LogReader, Placement, format_record, locate};
 use kimage::reference::Reference;
 use kimage::running::RunningKernel;
 use kimage::{ImageError, PhysicalMemory};
@@ -187,6 +187,18 @@ impl Watched {
             let error = Error::new("the kernel cannot be watched").because(error);
             error.untouched().hint(HINT)
         })
+    }
+
+    /// The last records of its log, as lines.
+    ///
+    /// # Errors
+    /// When it is not where it was.
+    pub(crate) fn last_of_log(&self, count: usize) -> Result<Vec<String>, Error> {
+        let mut reader = LogReader::new(&self.layout, self.placement, self.memory());
+        let records = reader
+            .last(count)
+            .map_err(|error| Error::new("the kernel's log cannot be read").because(error))?;
+        Ok(records.iter().map(format_record).collect())
     }
 
     /// Its image; or why there is none, so that code and constants are not compared.
