@@ -21,7 +21,7 @@ use insula_node::memory::MemorySpec;
 use insula_node::spec::{MEMORY, cpu_count};
 
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
-pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
+pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use query::{Events, Inspect, Logs, Ps, Stats, Top};
 pub(super) use watch::{Watch, WatchTarget};
 
@@ -169,6 +169,9 @@ pub(super) enum Command {
     Down(Down),
     /// Write a node's memory to a core file for crash or drgn; list and remove such dumps
     Dump(Dump),
+    /// Print what survived the end of this system's earlier kernels: logs that the kernel kept, or a watcher
+    /// of the base before it reset the machine
+    Postmortem(Postmortem),
     /// Print a backtrace of each core of a running node, also of one that hangs
     Backtrace(Backtrace),
     /// Serve a node's memory and registers to gdb

@@ -262,6 +262,9 @@ examples! {
             "insula dump --nmi --output web.vmcore web",
         ],
     }
+    "insula-postmortem": {
+        "Print what survived a reset" => ["insula postmortem"],
+    }
     "insula-dump-ls": {
         "List the dumps, oldest first" => ["insula dump ls"],
     }

@@ -112,6 +112,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Logs(options) => logs::logs(context, &options)?,
         Command::Dump(options) => postmortem::dump(context, options)?,
+        Command::Postmortem(options) => postmortem::kept(context, &options)?,
         Command::Backtrace(options) => postmortem::backtrace(context, &options)?,
         Command::Debug(options) => postmortem::debug(context, &options)?,
         Command::Watch(options) => return watch::watch(context, &options),

@@ -1,13 +1,15 @@
-//! `insula dump | backtrace | debug`.
+//! `insula dump | postmortem | backtrace | debug`.
+
+use std::time::{Duration, UNIX_EPOCH};
 
 use insula_base::units::Size;
 use insula_postmortem::debug::{self, GdbStream, Listener, NodeTarget};
 use insula_postmortem::{
     DumpRequest, InspectedNode, Limits, Store, StoredDump, Target, backtrace as print_backtrace,
-    dump as write_dump,
+    dump as write_dump, kept_logs,
 };
 
-use super::cli::{Backtrace, Debug, Dump, DumpCommand, DumpNode};
+use super::cli::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 use super::node::find;
 use super::{Context, Failure, output};
 use crate::report::{Align, Table, duration};
@@ -91,6 +93,32 @@ fn dumps_table(dumps: &[StoredDump], now_s: u64) -> Table {
 fn unix_now_s() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
+}
+
+/// Prints logs of earlier kernels, each after its file and time.
+pub(super) fn kept(context: &Context, options: &Postmortem) -> Result<(), Failure> {
+    let logs = kept_logs(&context.root)?;
+    if options.json {
+        return output::json(&logs);
+    }
+    if logs.is_empty() {
+        output::note(
+            "nothing is there: pstore is not mounted, or has no driver, or nothing was kept",
+        );
+    }
+    for log in logs {
+        let written = UNIX_EPOCH + Duration::from_secs(log.written_unix_s);
+        let written = humantime::format_rfc3339_seconds(written);
+        output::line(&format!("{}, written {written}:", log.path.display()))?;
+        output::line(&printable(&log.text))?;
+    }
+    Ok(())
+}
+
+/// A log without what could manipulate a terminal.
+fn printable(text: &str) -> String {
+    let keep = |character: &char| !character.is_control() || "\n\t".contains(*character);
+    text.chars().filter(keep).collect()
 }
 
 pub(super) fn backtrace(context: &Context, options: &Backtrace) -> Result<(), Failure> {

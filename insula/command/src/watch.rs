@@ -1,5 +1,6 @@
 //! `insula watch`.
 
+mod base_end;
 mod clock;
 mod teller;
 
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use super::cli::{Watch, WatchTarget};
 use super::node::{find, kill};
 use super::{Context, Failure, output, supervise};
+use base_end::BaseEnd;
 use clock::{Clock, State, next};
 use teller::Teller;
 
@@ -36,7 +38,7 @@ pub(super) fn watch(context: &Context, options: &Watch) -> Result<ExitCode, Fail
         options,
         rules: rules(options)?,
         starts: 0,
-        teller: None,
+        base: OfBase::default(),
     };
     match &options.target {
         WatchTarget::Base => session.base(),
@@ -65,14 +67,10 @@ fn rules(options: &Watch) -> Result<Rules, Failure> {
     let rules = rules
         .react(reactions)
         .map_err(|error| Error::new(error.to_string()).untouched())?;
-    let acts = rules.on.values().any(|action| *action != Action::Report);
-    match (&options.target, acts) {
-        (WatchTarget::Base, true) => Err(Error::new("the base can only be reported on")
-            .untouched()
-            .hint("use --on only with nodes, and rules without [on] for the base")
-            .into()),
-        _ => Ok(rules),
+    if options.target == WatchTarget::Base {
+        base_end::check(&rules)?;
     }
+    Ok(rules)
 }
 
 fn undo(context: &Context, target: &WatchTarget) -> Result<ExitCode, Failure> {
@@ -101,7 +99,7 @@ fn watch_here(context: &Context, options: &Watch) -> Result<ExitCode, Failure> {
         options,
         rules: rules.ok_or("the node is not to be watched")?,
         starts: handle.info.starts,
-        teller: None,
+        base: OfBase::default(),
     };
     match next(&mut handle, OwnFiles::default())? {
         Some(watched) => session.node(handle, watched),
@@ -116,8 +114,16 @@ struct Session<'a> {
     rules: Rules,
     /// Of a node, the number of the start whose kernel is watched.
     starts: u64,
-    /// Of the base, who prints: it may hang.
+    base: OfBase,
+}
+
+/// What watching the base needs, which may hang.
+#[derive(Default)]
+struct OfBase {
+    /// Who prints.
     teller: Option<Teller>,
+    /// What is done about findings, besides.
+    end: Option<BaseEnd>,
 }
 
 /// How watching a kernel ended.
@@ -134,7 +140,8 @@ impl Session<'_> {
         if let Some(reason) = watched.not_mapped() {
             output::note(&format!("nothing is seen while the base hangs: {reason}"));
         }
-        self.teller = Some(Teller::start());
+        self.base.end = BaseEnd::prepare(self.context, &self.rules)?;
+        self.base.teller = Some(Teller::start());
         if let Err(error) = keep_resident() {
             output::note(&format!("memory is not locked: {error}"));
         }
@@ -144,7 +151,7 @@ impl Session<'_> {
             watched.refresh();
             State::Runs(now)
         });
-        let printed = self.teller.take().map_or(Ok(()), Teller::finish);
+        let printed = self.base.teller.take().map_or(Ok(()), Teller::finish);
         // If nothing can be printed, that is why watching ended.
         printed?;
         Ok(match end? {
@@ -214,6 +221,10 @@ impl Session<'_> {
             if matches!(wait(Duration::ZERO), State::Gone) {
                 return Ok(End::Over);
             }
+            // Before anything is printed, for which the base may not be there.
+            if let Some(end) = &mut self.base.end {
+                end.act(&self.rules, &events, (watched, &kernel, &watcher));
+            }
             for note in watcher.take_notes() {
                 output::note(&note);
             }
@@ -247,7 +258,7 @@ impl Session<'_> {
     }
 
     fn print(&self, line: String) -> Result<(), Failure> {
-        match &self.teller {
+        match &self.base.teller {
             Some(teller) => teller.tell(line),
             None => output::line(&line),
         }

@@ -12,6 +12,9 @@ use super::watch;
 use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
 use crate::attachment::{DiskFile, Networking};
 
+/// Word on the lightweight kernel's command line that lets its programs use ports.
+const ALLOW_PORTS: &str = "ioperm";
+
 /// A node's attachments, all of which exist.
 #[derive(Clone, Debug, Default)]
 pub struct Attachments {
@@ -48,7 +51,7 @@ impl Attachments {
         })
     }
 
-    /// The node's own part of its command line: the user's text, then the agent's options.
+    /// The node's own part of its command line: the user's text, its rights, then the agent's options.
     #[must_use]
     pub fn command_line(&self, spec: &NodeSpec) -> String {
         let agent = Options {
@@ -60,9 +63,11 @@ impl Attachments {
                 .collect(),
             ..Options::default()
         };
-        format!("{} {}", spec.append, agent.command_line())
-            .trim()
-            .to_owned()
+        let ports = if spec.allow_ioperm { ALLOW_PORTS } else { "" };
+        let agent = agent.command_line();
+        let parts = [&spec.append, ports, &agent].map(str::trim);
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join(" ")
     }
 
     /// The folder of the base that is its root, if one is.

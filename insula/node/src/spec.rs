@@ -172,6 +172,11 @@ pub struct NodeSpec {
     #[arg(allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "is_default")]
     pub append: String,
+    /// Let programs of the node that have CAP_SYS_RAWIO use I/O ports, by ioperm(2), as a watcher does that
+    /// resets the machine; only on a lightweight kernel.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub allow_ioperm: bool,
     /// Keep a dump of the node's memory if it crashes, is stopped as hanging or violates its isolation.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
@@ -278,6 +283,7 @@ impl Default for NodeSpec {
             publish: Vec::new(),
             program: None,
             append: String::new(),
+            allow_ioperm: false,
             dump_on_crash: false,
             restart: Restart::default(),
             on_hang: OnHang::default(),

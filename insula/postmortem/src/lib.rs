@@ -9,6 +9,7 @@
 //! | [`Store`] | the folder of stored dumps, and its limits |
 //! | [`dump_on_crash`] | dump by a node's supervisor |
 //! | [`backtrace()`] | makes a node's kernel print where each of its cores is |
+//! | [`kept_logs`] | logs of the base's earlier kernels |
 //! | [`debug`] | gdb's remote protocol over a node's memory |
 
 mod backtrace;
@@ -16,10 +17,12 @@ pub mod debug;
 mod dump;
 mod inspected_node;
 mod notes;
+mod pstore;
 mod store;
 mod vmcore;
 
 pub use backtrace::{Backtrace, backtrace};
 pub use dump::{DumpRequest, DumpWarning, Dumped, Target, dump, dump_on_crash};
 pub use inspected_node::InspectedNode;
+pub use pstore::{KeptLog, kept_logs};
 pub use store::{Limits, Store, StoredDump};

@@ -56,6 +56,13 @@ pub(crate) struct DumpNode {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Postmortem {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Backtrace {
     /// The node
     #[arg(value_name = "NODE")]

@@ -22,6 +22,7 @@ impl NodeSpec {
         let mut problems = Problems::default();
         problems.cores(self);
         problems.shared_core(self);
+        problems.ports(self);
         problems.memory(self);
         problems.root(self);
         problems.program(self);
@@ -96,6 +97,25 @@ impl Problems {
             let message = "a node that shares a core cannot be confined yet";
             self.add("share_core", message, "remove --isolation, or --share-core");
         }
+    }
+
+    fn ports(&mut self, spec: &NodeSpec) {
+        if !spec.allow_ioperm {
+            return;
+        }
+        let (message, hint) = if !is_built_in(spec) {
+            let message = "only programs of a lightweight kernel can be allowed to use ports";
+            (
+                message,
+                "start it with `--image lwk`, or remove --allow-ioperm",
+            )
+        } else if spec.isolation != Isolation::Direct {
+            let message = "programs of a confined node use no ports";
+            (message, "remove --isolation, or --allow-ioperm")
+        } else {
+            return;
+        };
+        self.add("allow_ioperm", message, hint);
     }
 
     fn count(&mut self, key: &'static str, count: usize) {
