@@ -136,11 +136,11 @@ enum End {
 
 impl Session<'_> {
     fn base(&mut self) -> Result<ExitCode, Failure> {
+        self.base.end = BaseEnd::prepare(self.context, &self.rules)?;
         let watched = Watched::base(own_files(self.options))?;
         if let Some(reason) = watched.not_mapped() {
             output::note(&format!("nothing is seen while the base hangs: {reason}"));
         }
-        self.base.end = BaseEnd::prepare(self.context, &self.rules)?;
         self.base.teller = Some(Teller::start());
         if let Err(error) = keep_resident() {
             output::note(&format!("memory is not locked: {error}"));

@@ -125,6 +125,7 @@ fn machine(scenario: &Scenario, conditions: Conditions) -> Machine {
         numa_nodes: shape.numa_nodes,
         spare_devices: conditions.spare_devices.unwrap_or(shape.spare_devices),
         append: shape.append.to_owned(),
+        resets: shape.resets,
         emulator: conditions.emulator.unwrap_or(shape.emulator),
         accelerator: conditions.accelerator,
         limit: limit(scenario, soak) * sanitizer.map_or(1, Sanitizer::slowness),

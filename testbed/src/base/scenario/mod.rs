@@ -89,6 +89,7 @@ pub const ALL: &[&Scenario] = &[
     &device::devices::SCENARIO,
     &device::devices_iommu::SCENARIO,
     &device::devices_remapped::SCENARIO,
+    &watching::base_reset::SCENARIO,
     &base_end::base_sleep::SCENARIO,
     &base_end::base_reboot::SCENARIO,
     &base_end::base_kexec::SCENARIO,
@@ -137,6 +138,8 @@ pub struct Shape {
     /// How often it is booted, each time as a new machine. What one has left in `/result/kept` is in
     /// `KEPT` of the next.
     pub boots: u32,
+    /// A reset starts it again, with its memory as it is; else it ends the machine.
+    pub resets: bool,
 }
 
 /// Folder of what the machine's earlier boot has left for this one.
@@ -153,6 +156,7 @@ impl Shape {
         append: "",
         emulator: Emulator::Installed,
         boots: 1,
+        resets: false,
     };
 }
 

@@ -33,8 +33,10 @@ pub(super) fn command(machine: &Machine, prepared: &Prepared, console: Console) 
         .arg(prepared.qemu.program());
     command.args(prepared.qemu.arguments());
     command.args(["-M", "q35", "-nodefaults", "-display", "none"]);
-    // A reset ends QEMU.
-    command.arg("-no-reboot");
+    if !machine.resets {
+        // A reset ends QEMU.
+        command.arg("-no-reboot");
+    }
     command.args(processors(machine));
     command.args(memory(machine));
     command.args(boot(machine, prepared));

@@ -60,6 +60,8 @@ pub struct Machine {
     pub root: Root,
     /// Added to the base kernel's command line.
     pub append: String,
+    /// A reset starts it again, with its memory as it is; else it ends the machine.
+    pub resets: bool,
     /// Added to QEMU's command line.
     pub qemu_arguments: Vec<String>,
     /// Under Bochs: instructions of a core in a millisecond of the machine's time, and ticks of its time stamp
@@ -160,6 +162,7 @@ impl Machine {
             accelerator: Accelerator::Tcg,
             root: Root::Test,
             append: String::new(),
+            resets: false,
             qemu_arguments: Vec::new(),
             bochs_ticks_per_ms: 100_000,
             limit: Duration::from_secs(300),

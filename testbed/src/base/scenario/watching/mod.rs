@@ -1,5 +1,6 @@
 //! Watching kernels from outside.
 
+pub(super) mod base_reset;
 mod faults;
 mod many_faults;
 mod supervised;

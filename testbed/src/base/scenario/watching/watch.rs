@@ -313,8 +313,12 @@ fn run(program: &str, words: &[&str]) -> Result<(), Finding> {
 fn invalid_requests_are_refused() -> Result<(), Finding> {
     try_insula(&["watch", "nobody"])?.refused(1, &["no node 'nobody'"])?;
     let on = ["watch", "base", "--on"];
-    try_insula(&[&on[..], &["panic=stop"]].concat())?
-        .refused(1, &["the base can only be reported on"])?;
+    let neither = "the base is neither repaired nor stopped";
+    try_insula(&[&on[..], &["oops=stop"]].concat())?.refused(1, &[neither])?;
+    let panic = "nothing can be done about a panic of the base";
+    try_insula(&[&on[..], &["panic=restart"]].concat())?.refused(1, &[panic])?;
+    let unkept = ["nothing of the base can be kept", "ramoops is not loaded"];
+    try_insula(&[&on[..], &["oops=restart"]].concat())?.refused(1, &unkept)?;
     try_insula(&[&on[..], &["nothing=stop"]].concat())?.refused(2, &["no finding 'nothing'"])?;
     fs::write(RULES, "interval_s = 0")?;
     try_insula(&["watch", "base", "--rules", RULES])?.refused(1, &[RULES, "interval_s is 0"])?;
