@@ -11,7 +11,8 @@
 
 /* Less than what watchdogs tolerate. */
 #define SPIN_MAX_MS	5000
-#define STOP_MAX_MS	19000
+/* For good: until a reset. Watchdogs tolerate 20 s, but do not run meanwhile. */
+#define STOP_MAX_MS	3600000
 
 /* Not mdelay(), which adds up short delays: on a busy host each takes longer than it is. */
 static void busy_wait(unsigned int ms)
