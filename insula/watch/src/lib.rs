@@ -12,7 +12,7 @@
 //! | [`Target`] | it at one moment: its tables, and its image as reference |
 //! | [`Rules`] | what is looked for, with thresholds and exceptions: of the crate `insula-rules` |
 //! | [`Repair`] | bytes to be written back |
-//! | [`BaseKeeper`] | keeps what is known of the base where a warm reset leaves it |
+//! | [`BaseRecord`] | keeps what is known of the base where a warm reset leaves it |
 //! | [`MachineReset`] | resets the machine |
 //! | [`Watcher`] | looks again and again, and tells [`Finding`]s that begin and end |
 //! | `check/` | one file for each kind of look |
@@ -38,7 +38,7 @@ mod watcher;
 
 pub use finding::Finding;
 pub use insula_rules::{Action, Kind, Rules, RulesError};
-pub use keep::{BaseKeeper, KEPT_BY_WATCHER, MachineReset};
+pub use keep::{BaseRecord, KEPT_BY_WATCHER, MachineReset};
 pub use module_files::ModuleFiles;
 pub use repair::{Exchange, Repair, RepairError};
 pub use repair_node::repair_node;

@@ -2,7 +2,7 @@
 
 use insula_base::error::Error;
 use insula_watch::{
-    Action, BaseKeeper, Event, Kernel, Kind, MachineReset, Rules, Watched, Watcher,
+    Action, BaseRecord, Event, Kernel, Kind, MachineReset, Rules, Watched, Watcher,
 };
 
 use super::Context;
@@ -10,7 +10,7 @@ use crate::{Failure, output};
 
 /// What the rules ask for, ready to be used while the base hangs.
 pub(super) struct BaseEnd {
-    keeper: BaseKeeper,
+    record: BaseRecord,
     /// If any finding is to restart it.
     reset: Option<MachineReset>,
 }
@@ -50,12 +50,12 @@ impl BaseEnd {
         if !restarts && !wants(Action::Dump) {
             return Ok(None);
         }
-        let keeper = BaseKeeper::open(&context.root, &context.driver()?)?;
+        let record = BaseRecord::open(&context.root, &context.driver()?)?;
         let reset = match restarts {
             true => Some(MachineReset::prepare(&context.root)?),
             false => None,
         };
-        Ok(Some(Self { keeper, reset }))
+        Ok(Some(Self { record, reset }))
     }
 
     /// Does what the rules say about new findings. Returns only if the machine is not reset.
@@ -74,7 +74,7 @@ impl BaseEnd {
         if !restarts && !actions.contains(&Action::Dump) {
             return;
         }
-        let kept = self.keeper.keep(watched, kernel, watcher.current());
+        let kept = self.record.write(watched, kernel, watcher.current());
         let reset = self.reset.as_ref().filter(|_| restarts);
         // Also if nothing could be kept. To print may need the base, which may hang.
         let reset = reset.map_or(Ok(()), MachineReset::reset);

@@ -28,12 +28,12 @@ const HINT: &str = "reserve memory for it, as by `memmap=1M$0x6000000` on the ke
 
 /// Memory that outlives the base.
 #[derive(Debug)]
-pub struct BaseKeeper {
+pub struct BaseRecord {
     memory: ReservedMapping,
     ramoops: Ramoops,
 }
 
-impl BaseKeeper {
+impl BaseRecord {
     /// Opens the memory of the base's ramoops. On a node it can be written from now on without a call of the
     /// base.
     ///
@@ -49,11 +49,11 @@ impl BaseKeeper {
         let mapped = opened.and_then(|opened| opened.map_reserved(&range));
         let refused = |error| Error::new(what).because(error).untouched().hint(HINT);
         let memory = mapped.map_err(refused)?;
-        let mut keeper = Self { memory, ramoops };
-        keeper
+        let mut record = Self { memory, ramoops };
+        record
             .touch()
             .map_err(|error| Error::new(what).because(error).untouched())?;
-        Ok(keeper)
+        Ok(record)
     }
 
     /// Keeps what was found, what the base's processors do, and the end of its log: in place of what was
@@ -61,7 +61,7 @@ impl BaseKeeper {
     ///
     /// # Errors
     /// When the log cannot be read; then the rest is kept.
-    pub fn keep(
+    pub fn write(
         &mut self,
         watched: &Watched,
         kernel: &Kernel<'_>,

@@ -41,7 +41,7 @@ const DRIVER: &str = "/payload/insula_quiet.ko";
 const HANG: &str = "/sys/module/insula_quiet/parameters/stop_ms";
 const HANG_MS: u32 = 3_600_000;
 /// A line of the base's log before it hangs.
-const LAST_LINE: &str = "testbed: the last words";
+const LAST_LINE: &str = "testbed: the last line";
 
 fn play(context: &Context) -> Result<(), Finding> {
     fs::write(RULES, RULES_TEXT)?;
