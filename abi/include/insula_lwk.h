@@ -324,7 +324,8 @@ struct insula_lwk_core {
 	__u64 accesses;		/* odd while the kernel accesses a page of a base mapping */
 	__u64 flushes_done;	/* the last flush_requests that it has obeyed */
 	__u64 doorbell;		/* interrupts the program; 0: the core is not running */
-	__u64 lwk_reserved[4];
+	__u64 interrupted_at;	/* time stamp counter when it last handled a doorbell */
+	__u64 lwk_reserved[3];
 };
 
 /* Bit of an entry of a program's page table: the page is one of a base mapping. */

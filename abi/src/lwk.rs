@@ -150,8 +150,10 @@ pub struct Core {
     pub flushes_done: u64,
     /// The doorbell that interrupts the program; 0 while the core does not run.
     pub doorbell: u64,
+    /// The time stamp counter when it last handled a doorbell.
+    pub interrupted_at: u64,
     /// Zero.
-    pub lwk_reserved: [u64; 4],
+    pub lwk_reserved: [u64; 3],
 }
 
 /// `INSULA_LWK_PTE_BASE`: bit of an entry of a program's page table whose page is one of a base

@@ -196,6 +196,7 @@ pub(crate) fn structures() -> Facts {
             accesses,
             flushes_done,
             doorbell,
+            interrupted_at,
             lwk_reserved
         ]
     );

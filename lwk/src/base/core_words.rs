@@ -9,7 +9,7 @@ use spin::Once;
 
 use crate::base::area::{DelegationArea, area};
 use crate::hw::cores::{CORES_MAX, doorbell, number};
-use crate::hw::tlb;
+use crate::hw::{interrupts, tlb};
 
 /// Words of each core, found at its first use.
 static WORDS: [Once<CoreWords>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
@@ -48,6 +48,7 @@ impl CoreWords {
         let start = (core % PER_PAGE) as usize * size_of::<Core>();
         let word = |offset: usize| area.word(page, start + offset);
         word(offset_of!(Core, doorbell)).store(doorbell(), Ordering::Release);
+        interrupts::store_times(word(offset_of!(Core, interrupted_at)));
         Self {
             flush_requests: word(offset_of!(Core, flush_requests)),
             running: word(offset_of!(Core, running)),

@@ -1,15 +1,33 @@
 //! Interrupts of a core.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use insula_bare::apic;
 use insula_bare::called::{self, SharedPage};
+use spin::Once;
 
-use crate::hw::cores::{DOORBELL_VECTOR, RESCHEDULE_VECTOR, WAKE_VECTOR, mark_interrupted, number};
-use crate::hw::{log, power, tlb};
+use crate::hw::cores::{
+    CORES_MAX, DOORBELL_VECTOR, RESCHEDULE_VECTOR, WAKE_VECTOR, mark_interrupted, number,
+};
+use crate::hw::{clock, log, power, tlb};
 
 /// The base has rung the doorbell, and no core has serviced it yet.
 static DOORBELL_PENDING: AtomicBool = AtomicBool::new(false);
+
+/// Words of the base's, one for each core, where it stores when it has handled a doorbell.
+static HANDLED_AT: [Once<&'static AtomicU64>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
+
+/// Has the calling core store in a word the time stamp counter when it handles a doorbell.
+pub(crate) fn store_times(word: &'static AtomicU64) {
+    HANDLED_AT[number() as usize % CORES_MAX].call_once(|| word);
+}
+
+/// Stores the time of a doorbell: as early as it is known to be one.
+fn store_time() {
+    if let Some(word) = HANDLED_AT[number() as usize % CORES_MAX].get() {
+        word.store(clock::stamp(), Ordering::Relaxed);
+    }
+}
 
 /// Handles an interrupt that arrived in a program, or while the kernel waited for one. What it
 /// announces is serviced before the core next enters a program.
@@ -19,6 +37,9 @@ pub(crate) fn handle_interrupt(vector: u8) {
     }
     if vector == apic::SPURIOUS_VECTOR {
         return;
+    }
+    if vector == DOORBELL_VECTOR {
+        store_time();
     }
     apic::end_of_interrupt();
     mark_interrupted();
@@ -38,6 +59,7 @@ fn handle_shared(page: SharedPage, vector: u8) {
 
 /// Handles what the base has announced to this kernel by its one vector.
 pub(super) fn handle_ring(page: SharedPage) {
+    store_time();
     mark_interrupted();
     mark_doorbell();
     page.take_pending(handle_vector);
