@@ -7,6 +7,7 @@ mod boot_options;
 mod call_path;
 mod channel_bulk;
 mod clone;
+mod colocation;
 mod cycle;
 mod delegated_read;
 mod device;
@@ -53,6 +54,7 @@ pub const ALL: &[&Benchmark] = &[
     &ipi::BENCHMARK,
     &isolation::BENCHMARK,
     &clone::BENCHMARK,
+    &colocation::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,

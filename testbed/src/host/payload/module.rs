@@ -48,11 +48,12 @@ pub enum ModuleError {
 pub const BUILT: [&str; 2] = ["insula.ko", "insula_virtio.ko"];
 
 /// Drivers that only tests load, in the base.
-pub const TEST_DRIVERS: [&str; 4] = [
+pub const TEST_DRIVERS: [&str; 5] = [
     FAULT_DRIVER,
     "insula_hold.ko",
     "insula_nested.ko",
     "insula_quiet.ko",
+    "insula_ring.ko",
 ];
 /// Driver that makes faults for a watcher to find, in the base and in nodes.
 pub const FAULT_DRIVER: &str = "insula_fault.ko";
