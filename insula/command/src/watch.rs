@@ -223,10 +223,13 @@ impl Session<'_> {
             }
             // Before anything is printed, for which the base may not be there.
             if let Some(end) = &mut self.base.end {
-                end.act(&self.rules, &events, (watched, &kernel, &watcher));
+                let failed = end.act(&self.rules, &events, (watched, &kernel, &watcher));
+                for error in failed {
+                    self.note(error.to_string())?;
+                }
             }
             for note in watcher.take_notes() {
-                output::note(&note);
+                self.note(note)?;
             }
             for event in &events {
                 self.tell(event)?;
@@ -261,6 +264,17 @@ impl Session<'_> {
         match &self.base.teller {
             Some(teller) => teller.tell(line),
             None => output::line(&line),
+        }
+    }
+
+    /// Prints a note: of the base not at once, as it may hang.
+    fn note(&self, note: String) -> Result<(), Failure> {
+        match &self.base.teller {
+            Some(teller) => teller.note(note),
+            None => {
+                output::note(&note);
+                Ok(())
+            }
         }
     }
 

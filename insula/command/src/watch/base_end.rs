@@ -6,7 +6,7 @@ use insula_watch::{
 };
 
 use super::Context;
-use crate::{Failure, output};
+use crate::Failure;
 
 /// What the rules ask for, ready to be used while the base hangs.
 pub(super) struct BaseEnd {
@@ -58,13 +58,14 @@ impl BaseEnd {
         Ok(Some(Self { record, reset }))
     }
 
-    /// Does what the rules say about new findings. Returns only if the machine is not reset.
+    /// Does what the rules say about new findings. Returns only if the machine is not reset; then what
+    /// went wrong, which is yet to be told: to print it may need the base, which may hang.
     pub(super) fn act(
         &mut self,
         rules: &Rules,
         events: &[Event],
         (watched, kernel, watcher): (&Watched, &Kernel<'_>, &Watcher),
-    ) {
+    ) -> Vec<Error> {
         let new = events.iter().filter_map(|event| match event {
             Event::Found(finding) => Some(rules.action(finding.kind)),
             _ => None,
@@ -72,14 +73,12 @@ impl BaseEnd {
         let actions: Vec<_> = new.collect();
         let restarts = actions.contains(&Action::Restart);
         if !restarts && !actions.contains(&Action::Dump) {
-            return;
+            return Vec::new();
         }
         let kept = self.record.write(watched, kernel, watcher.current());
         let reset = self.reset.as_ref().filter(|_| restarts);
-        // Also if nothing could be kept. To print may need the base, which may hang.
+        // Also if nothing could be kept.
         let reset = reset.map_or(Ok(()), MachineReset::reset);
-        for error in [kept, reset].into_iter().filter_map(Result::err) {
-            output::note(&error.to_string());
-        }
+        [kept, reset].into_iter().filter_map(Result::err).collect()
     }
 }

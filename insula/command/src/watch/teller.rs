@@ -5,19 +5,39 @@ use std::thread::{self, JoinHandle};
 
 use crate::{Failure, output};
 
+/// What is printed.
+enum Line {
+    /// To standard output.
+    Output(String),
+    /// A note, to standard error.
+    Note(String),
+}
+
+impl Line {
+    fn print(&self) -> Result<(), Failure> {
+        match self {
+            Self::Output(line) => output::line(line),
+            Self::Note(note) => {
+                output::note(note);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Prints lines in a thread of its own: that may have to wait, for a base that hangs or a
 /// reader that is slow, and the watcher goes on meanwhile.
 pub(super) struct Teller {
-    lines: Sender<String>,
+    lines: Sender<Line>,
     printer: JoinHandle<Result<(), String>>,
 }
 
 impl Teller {
     /// Starts the thread.
     pub(super) fn start() -> Self {
-        let (lines, queue) = channel::<String>();
+        let (lines, queue) = channel::<Line>();
         let print = move || {
-            let printed = queue.iter().try_for_each(|line| output::line(&line));
+            let printed = queue.iter().try_for_each(|line| line.print());
             // A failure cannot be passed between threads.
             printed.map_err(|failure| failure.to_string())
         };
@@ -32,6 +52,18 @@ impl Teller {
     /// # Errors
     /// When an earlier one could not be printed.
     pub(super) fn tell(&self, line: String) -> Result<(), Failure> {
+        self.send(Line::Output(line))
+    }
+
+    /// Has a note printed some time.
+    ///
+    /// # Errors
+    /// As for [`tell`](Self::tell).
+    pub(super) fn note(&self, note: String) -> Result<(), Failure> {
+        self.send(Line::Note(note))
+    }
+
+    fn send(&self, line: Line) -> Result<(), Failure> {
         let sent = self.lines.send(line);
         sent.map_err(|_| "what was found cannot be printed any more".into())
     }
