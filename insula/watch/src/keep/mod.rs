@@ -13,10 +13,11 @@ pub use reset::MachineReset;
 use crate::finding::Finding;
 use crate::target::Kernel;
 use crate::watched::Watched;
-use insula_base::error::Error;
+use insula_base::error::{Error, Source};
 use insula_base::root::Root;
 use insula_driver::{Driver, DriverError, OutOfRange, ReservedMapping};
-use ramoops::{Ramoops, RamoopsError};
+use ramoops::{Ramoops, RamoopsError, SIGNATURE, Zone};
+use std::ops::Range;
 use std::time::SystemTime;
 
 /// Size of a page, in bytes.
@@ -30,7 +31,9 @@ const HINT: &str = "reserve memory for it, as by `memmap=1M$0x6000000` on the ke
 #[derive(Debug)]
 pub struct BaseRecord {
     memory: ReservedMapping,
-    ramoops: Ramoops,
+    /// Physical address at which that begins.
+    start: u64,
+    zone: Zone,
 }
 
 impl BaseRecord {
@@ -40,19 +43,29 @@ impl BaseRecord {
     /// # Errors
     /// When there is none, or it cannot be written.
     pub fn open(root: &Root, driver: &Driver) -> Result<Self, Error> {
-        let what = "nothing of the base can be kept over a reset";
-        let absent = |error: RamoopsError| Error::new(what).because(error).untouched().hint(HINT);
-        let ramoops = Ramoops::of_base(root).map_err(absent)?;
+        let failed = |error: Source| {
+            let error = Error::new("nothing of the base can be kept over a reset").because(error);
+            error.untouched().hint(HINT)
+        };
+        let ramoops = Ramoops::of_base(root).map_err(|error| failed(error.into()))?;
         let start = ramoops.memory.start / PAGE * PAGE;
         let range = start..ramoops.memory.end.next_multiple_of(PAGE);
         let opened = driver.base_memory().map_err(DriverError::from);
         let mapped = opened.and_then(|opened| opened.map_reserved(&range));
-        let refused = |error| Error::new(what).because(error).untouched().hint(HINT);
-        let memory = mapped.map_err(refused)?;
-        let mut record = Self { memory, ramoops };
-        record
-            .touch()
-            .map_err(|error| Error::new(what).because(error).untouched())?;
+        let memory = mapped.map_err(|error| failed(error.into()))?;
+        let is_one = |zone: &Range<u64>| {
+            let mut signature = [0; 4];
+            let read = memory.read(zone.start - start, &mut signature);
+            read.is_ok() && u32::from_le_bytes(signature) == SIGNATURE
+        };
+        let zone = ramoops.zones.into_iter().find(is_one);
+        let zone = zone.ok_or_else(|| failed(RamoopsError::Unknown.into()))?;
+        let mut record = Self {
+            memory,
+            start,
+            zone: Zone(zone),
+        };
+        record.touch().map_err(|error| failed(error.into()))?;
         Ok(record)
     }
 
@@ -72,8 +85,8 @@ impl BaseRecord {
             Ok(log) => (log, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let text = report::report(kernel, findings, &log, self.ramoops.text_max(now));
-        let record = self.ramoops.record(now, &text);
+        let text = report::report(kernel, findings, &log, self.zone.text_max(now));
+        let record = self.zone.record(now, &text);
         let kept = self.memory.write(self.offset(), &record);
         kept.map_err(|error| Error::new("nothing of the base was kept").because(error))?;
         error.map_or(Ok(()), Err)
@@ -81,7 +94,7 @@ impl BaseRecord {
 
     /// Writes what is there to each page of the zone: so that none has to be mapped later.
     fn touch(&mut self) -> Result<(), OutOfRange> {
-        let size = self.ramoops.zone.end - self.ramoops.zone.start;
+        let size = self.zone.0.end - self.zone.0.start;
         let last = size - 1;
         for at in (0..size).step_by(PAGE as usize).chain([last]) {
             let offset = self.offset() + at;
@@ -94,6 +107,6 @@ impl BaseRecord {
 
     /// Offset of the zone in what is mapped.
     fn offset(&self) -> u64 {
-        self.ramoops.zone.start - self.ramoops.memory.start / PAGE * PAGE
+        self.zone.0.start - self.start
     }
 }

@@ -9,7 +9,7 @@ use thiserror::Error as ThisError;
 /// Its parameters; it sets them also when the firmware has named the memory.
 const PARAMETERS: &str = "/sys/module/ramoops/parameters";
 /// `PERSISTENT_RAM_SIG` of fs/pstore/ram_core.c.
-const SIGNATURE: u32 = 0x4347_4244;
+pub(super) const SIGNATURE: u32 = 0x4347_4244;
 /// Size of `struct persistent_ram_buffer` without its data: signature, start and size.
 const HEADER_SIZE: usize = 12;
 /// Least size of a zone: what is found, and some lines of the log.
@@ -27,6 +27,9 @@ pub(crate) enum RamoopsError {
     /// There is no room for a record.
     #[error("ramoops has records of {0} bytes: less than 4096")]
     Small(u64),
+    /// They are laid out in an unknown way.
+    #[error("no record of ramoops is where its last one must be")]
+    Unknown,
 }
 
 /// Its memory.
@@ -34,8 +37,9 @@ pub(crate) enum RamoopsError {
 pub(crate) struct Ramoops {
     /// All of it, by physical addresses.
     pub(crate) memory: Range<u64>,
-    /// The last of the zones for records of the kernel's log: the kernel itself begins with the first.
-    pub(crate) zone: Range<u64>,
+    /// The last of the zones for records of the kernel's log: the kernel itself begins with the first. Their
+    /// size is even only since Linux 6.8 and in stable kernels of that time, so there are two places for it.
+    pub(crate) zones: [Range<u64>; 2],
 }
 
 impl Ramoops {
@@ -64,17 +68,26 @@ impl Ramoops {
         if zone < ZONE_MIN {
             return Err(small);
         }
-        let first = start + (count - 1) * zone;
+        let last = |zone| {
+            let first = start + (count - 1) * zone;
+            first..first + zone
+        };
         Ok(Self {
             memory: start..start + size,
-            zone: first..first + zone,
+            zones: [zone / 2 * 2, zone].map(last),
         })
     }
+}
 
+/// A zone for a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Zone(pub(crate) Range<u64>);
+
+impl Zone {
     /// Most bytes of a record's text.
     pub(crate) fn text_max(&self, time: SystemTime) -> usize {
-        let zone = (self.zone.end - self.zone.start) as usize;
-        zone - HEADER_SIZE - first_line(time).len()
+        let size = (self.0.end - self.0.start) as usize;
+        size - HEADER_SIZE - first_line(time).len()
     }
 
     /// The bytes of the zone with a record: its header and data. What does not fit is cut off.
@@ -127,10 +140,8 @@ mod tests {
         let found = Ramoops::of_base(&tree(&USUAL).root()).unwrap();
         assert_eq!(found.memory, 0x600_0000..0x610_0000);
         // 0xfd000 bytes for records of 0x20000: 7 zones of 0x24249 bytes.
-        assert_eq!(
-            found.zone,
-            0x600_0000 + 6 * 0x2_4249..0x600_0000 + 7 * 0x2_4249
-        );
+        let of_size = |size: u64| 0x600_0000 + 6 * size..0x600_0000 + 7 * size;
+        assert_eq!(found.zones, [0x2_4248, 0x2_4249].map(of_size));
     }
 
     #[test]
@@ -139,7 +150,7 @@ mod tests {
         values[2].1 = 0x3_0000;
         values[3].1 = 5000;
         let found = Ramoops::of_base(&tree(&values).root()).unwrap();
-        assert_eq!(found.zone.end - found.zone.start, 0xf_d000 / 7);
+        assert_eq!(found.zones[1].end - found.zones[1].start, 0xf_d000 / 7);
     }
 
     #[test]
@@ -163,16 +174,15 @@ mod tests {
 
     #[test]
     fn a_record_is_that_of_the_kernel() {
-        let found = Ramoops::of_base(&tree(&USUAL).root()).unwrap();
+        let zone = Zone(0x1000..0x2_1000);
         let time = SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_000_017);
-        let bytes = found.record(time, "text\n");
+        let bytes = zone.record(time, "text\n");
         assert_eq!(&bytes[..4], b"DBGC");
         assert_eq!(bytes[4..8], [0; 4]);
         let data = b"====1700000000.000017-D\ntext\n";
         assert_eq!(bytes[8..12], (data.len() as u32).to_le_bytes());
         assert_eq!(&bytes[12..], data);
         let long = "x".repeat(1 << 20);
-        let whole = found.zone.end - found.zone.start;
-        assert_eq!(found.record(time, &long).len() as u64, whole);
+        assert_eq!(zone.record(time, &long).len(), 0x2_0000);
     }
 }
