@@ -195,6 +195,8 @@ impl Watched {
     /// When it is not where it was.
     pub(crate) fn last_of_log(&self, count: usize) -> Result<Vec<String>, Error> {
         let mut reader = LogReader::new(&self.layout, self.placement, self.memory());
+        // It may have stopped in the middle of a line.
+        reader.set_stopped(true);
         let records = reader
             .last(count)
             .map_err(|error| Error::new("the kernel's log cannot be read").because(error))?;
