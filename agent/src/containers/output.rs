@@ -38,7 +38,7 @@ impl Log {
             changed: Condvar::new(),
         };
         let size = |path: PathBuf| fs::metadata(path).map_or(0, |file| file.len());
-        let (old, part) = (size(log.old()), size(log.new()));
+        let (old, part) = (size(log.older()), size(log.newer()));
         *log.lock() = Written {
             total: old + part,
             part,
@@ -47,11 +47,11 @@ impl Log {
         log
     }
 
-    fn new(&self) -> PathBuf {
+    fn newer(&self) -> PathBuf {
         self.folder.join("log")
     }
 
-    fn old(&self) -> PathBuf {
+    fn older(&self) -> PathBuf {
         self.folder.join("log.1")
     }
 
@@ -97,13 +97,13 @@ impl Log {
 
     fn append(&self, written: &mut Written, bytes: &[u8]) -> io::Result<()> {
         if written.part + bytes.len() as u64 > PART_MAX {
-            fs::rename(self.new(), self.old())?;
+            fs::rename(self.newer(), self.older())?;
             written.part = 0;
         }
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(self.new())?;
+            .open(self.newer())?;
         file.write_all(bytes)?;
         written.part += bytes.len() as u64;
         written.total += bytes.len() as u64;
@@ -136,7 +136,7 @@ impl Log {
     fn after(&self, read: u64) -> io::Result<(Vec<u8>, u64, bool)> {
         let written = self.lock();
         let mut bytes = Vec::new();
-        for part in [self.old(), self.new()] {
+        for part in [self.older(), self.newer()] {
             match File::open(part) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 file => drop(file?.read_to_end(&mut bytes)?),

@@ -32,6 +32,10 @@ pub(super) fn serve(
     };
     let folder = folder(name);
     let decided = match dump(&container, pid, &folder) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            go_on(&container, &folder)?;
+            return Ok(frame::write(stream, &DumpAnswer::Busy)?);
+        }
         Ok(dumped) => send(&folder, dumped, stream, &mut reader),
         Err(error) => {
             go_on(&container, &folder)?;
@@ -84,6 +88,9 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
     cgroup.freeze(true)?;
     // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
     namespaces::take_card_down(&container.network)?;
+    if has_request(&fs::read_to_string(format!("/proc/{pid}/net/tcp"))?) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
     let mut criu = Criu::new(folder, "dump", &[])?;
     criu.command()
         .args(["--tree", &pid.to_string(), "--leave-running"])
@@ -97,4 +104,37 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
         spec: container.spec.clone(),
         output: output.to_string_lossy().into_owned(),
     })
+}
+
+/// State of a connection that is being made by a peer (`TCP_NEW_SYN_RECV` is shown as
+/// `TCP_SYN_RECV`).
+const SYN_RECV: &str = "03";
+
+/// Whether a table of connections, as of `/proc/net/tcp`, has one that is being made by a peer.
+fn has_request(table: &str) -> bool {
+    let mut states = table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(3));
+    states.any(|state| state == SYN_RECV)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_seen() {
+        let line =
+            |state: &str| format!("   0: 00000000:0050 00000000:0000 {state} 00000000:00000000");
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue".to_owned();
+        let table = |states: &[&str]| {
+            let lines = states.iter().map(|state| line(state));
+            std::iter::once(head.clone())
+                .chain(lines)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        assert!(has_request(&table(&["0A", "03"])));
+        assert!(!has_request(&table(&["0A", "01", "08"])));
+    }
 }

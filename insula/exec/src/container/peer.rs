@@ -6,7 +6,7 @@ use insula_agent::Request;
 use insula_agent::container::{ContainerAnswer, ContainerRequest, DumpAnswer, Dumped, MoveStep};
 use insula_agent::copy::CopyMessage;
 use insula_agent::frame::{self, FrameError, Reader};
-use insula_base::error::Error;
+use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,7 @@ impl<'a> Peer<'a> {
         match receive(&mut self.reader, self.node)? {
             DumpAnswer::Dumped(dumped) => Ok(dumped),
             DumpAnswer::Refused(reason) => Err(refused(self.node, &reason)),
+            DumpAnswer::Busy => Err(busy()),
         }
     }
 
@@ -86,6 +87,11 @@ impl<'a> Peer<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// The error of a container to which a connection is just being made.
+fn busy() -> Error {
+    Error::of(Kind::Unavailable, "a connection to it is just being made")
 }
 
 fn receive<'r, T: Deserialize<'r>>(

@@ -4,10 +4,11 @@
 //! for it are [held](PacketHold) meanwhile. Until the source is told to remove it, it goes on there
 //! whatever fails: both agents give up when their connection ends.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use insula_agent::container::{ContainerAnswer, ContainerRequest, MoveStep};
-use insula_base::error::Error;
+use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
@@ -56,11 +57,31 @@ pub fn move_to(
     let record = settle(driver, root, record)?;
     check(driver, &record, target)?;
     let began = Instant::now();
+    loop {
+        let attempt = attempt(driver, root, record.clone(), target);
+        let again =
+            |error: &Error| error.kind == Kind::Unavailable && began.elapsed() < BUSY_TIMEOUT;
+        match attempt {
+            Err(error) if again(&error) => thread::sleep(INTERVAL),
+            moved => return moved,
+        }
+    }
+}
+
+/// Tries to move it once.
+fn attempt(
+    driver: &Driver,
+    root: &Root,
+    record: ContainerRecord,
+    target: &Name,
+) -> Result<MovedContainer, Error> {
+    let name = record.name.clone();
+    let began = Instant::now();
     let hold = record.address.map(PacketHold::begin).transpose();
-    let hold = hold.map_err(|error| not_moved(name).because(error).leaving(GOES_ON))?;
+    let hold = hold.map_err(|error| not_moved(&name).because(error).leaving(GOES_ON))?;
     let moved = transfer(driver, root, record, target);
     let stood_still = began.elapsed();
-    let at = read(root, name)?.map_or_else(|| target.clone(), |record| record.node);
+    let at = read(root, &name)?.map_or_else(|| target.clone(), |record| record.node);
     let held = hold.map(|hold| {
         hold.release(node::find(driver, &at)?.info.id)
             .map_err(released)
@@ -73,6 +94,9 @@ pub fn move_to(
     })
 }
 
+/// Time within which a moment without new connections must come, and the pause between attempts.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
+const INTERVAL: Duration = Duration::from_millis(5);
 /// What every failure before the last steps leaves.
 const GOES_ON: &str = "it goes on where it was";
 

@@ -1,8 +1,9 @@
-//! A server with live connections moves from one Linux node to another and back: between Debian's 6.1
-//! and 6.12, with failures that leave it where it was.
+//! Servers with live connections move from one Linux node to another and back: between Debian's 6.1
+//! and 6.12, with failures that leave them where they were.
 
 mod failures;
 mod streams;
+mod web;
 
 use serde_json::Value;
 
@@ -64,7 +65,10 @@ while True:
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
-    with_cleanup(|| played(context))?;
+    web::prepare()?;
+    let played = with_cleanup(|| played(context));
+    web::clean_up()?;
+    played?;
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 
@@ -72,6 +76,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     for version in NODES {
         start_node(context, version)?;
     }
+    web::play()?;
     let start = [
         "exec",
         "--container",

@@ -19,8 +19,11 @@ const GOES_ON: u64 = 4 * WINDOW;
 
 /// Connections that live until they are ended.
 pub(super) struct Streams {
-    all: Vec<(Arc<Stream>, JoinHandle<Result<(), String>>)>,
+    all: Vec<(Arc<Stream>, Directions)>,
 }
+
+/// The threads of both directions of a connection.
+type Directions = JoinHandle<Result<(), String>>;
 
 /// What both directions of a connection share.
 #[derive(Default)]
