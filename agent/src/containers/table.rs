@@ -28,7 +28,10 @@ use crate::program::{SELF, set_environment};
 
 /// The containers of the node.
 #[derive(Debug, Default)]
-pub(crate) struct Containers(Mutex<BTreeMap<String, Arc<Container>>>);
+pub(crate) struct Containers(Mutex<Names>);
+
+/// Containers by name; none for one that is being made.
+type Names = BTreeMap<String, Option<Arc<Container>>>;
 
 /// One of them.
 #[derive(Debug)]
@@ -71,17 +74,18 @@ impl Containers {
         Ok(frame::write(stream, &answer)?)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Container>>> {
+    fn lock(&self) -> MutexGuard<'_, Names> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn find(&self, name: &str) -> io::Result<Arc<Container>> {
-        let found = self.lock().get(name).cloned();
+        let found = self.lock().get(name).cloned().flatten();
         found.ok_or_else(|| io::Error::other("there is no such container"))
     }
 
     fn list(&self) -> Vec<ContainerState> {
-        self.lock().values().map(|one| one.state()).collect()
+        let all = self.lock();
+        all.values().flatten().map(|one| one.state()).collect()
     }
 
     fn start(&self, spec: ContainerSpec) -> io::Result<()> {
@@ -98,9 +102,15 @@ impl Containers {
         if !is_name(name) || all.contains_key(name) {
             return Err(io::Error::other("there is one of that name already"));
         }
-        let container = make()?;
-        all.insert(name.to_owned(), Arc::clone(&container));
-        Ok(container)
+        all.insert(name.to_owned(), None);
+        drop(all);
+        let made = make();
+        let mut all = self.lock();
+        match &made {
+            Ok(container) => drop(all.insert(name.to_owned(), Some(Arc::clone(container)))),
+            Err(_) => drop(all.remove(name)),
+        }
+        made
     }
 
     /// Kills a container that stands still, without a packet to its peers, and removes it.
@@ -108,7 +118,7 @@ impl Containers {
         namespaces::remove_card(&container.network)?;
         container.kill()?;
         self.lock().remove(&container.spec.name);
-        fs::remove_dir_all(folder(&container.spec.name))
+        remove_folder(&container.spec.name)
     }
 
     fn settle(&self, name: &str, resume: bool) -> io::Result<()> {
@@ -126,12 +136,14 @@ impl Containers {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut all = self.lock();
-        let found = all.get(name).map(|one| one.state().phase);
-        match found {
+        match all
+            .get(name)
+            .map(|one| one.as_ref().map(|one| one.state().phase))
+        {
             None => Ok(()),
-            Some(Phase::Exited(_)) => {
+            Some(Some(Phase::Exited(_))) => {
                 all.remove(name);
-                fs::remove_dir_all(folder(name))
+                remove_folder(name)
             }
             Some(_) => Err(io::Error::other("it runs")),
         }
@@ -166,6 +178,14 @@ fn done(result: io::Result<()>) -> ContainerAnswer {
 /// The folder of a container.
 pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
+}
+
+/// Removes the folder of a container, if there is one.
+pub(super) fn remove_folder(name: &str) -> io::Result<()> {
+    match fs::remove_dir_all(folder(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Container {
@@ -317,7 +337,7 @@ fn start(spec: ContainerSpec) -> io::Result<Arc<Container>> {
         }
         Err(error) => {
             cgroup.remove()?;
-            fs::remove_dir_all(folder(&spec.name))?;
+            remove_folder(&spec.name)?;
             Err(error)
         }
     }

@@ -14,7 +14,7 @@ use vsock::VsockStream;
 
 use super::cgroup::{Cgroup, JOIN};
 use super::criu::{Criu, NETWORK};
-use super::table::{Container, Containers, Files, folder};
+use super::table::{Container, Containers, Files, folder, remove_folder};
 use super::{FOLDER, namespaces};
 use crate::program::SELF;
 
@@ -29,14 +29,14 @@ pub(super) fn serve(
     mut reader: Reader<VsockStream>,
 ) -> Result<(), FrameError> {
     let name = dumped.spec.name.clone();
-    let received = match containers.find(&name) {
-        Ok(_) => {
-            skip(&mut reader);
-            Err(io::Error::other("there is one of that name already"))
-        }
-        Err(_) => receive(&name, &mut reader),
-    };
-    let restored = received.and_then(|()| containers.add(&name, || restore(dumped)));
+    let mut received = false;
+    let restored = containers.add(&name, || {
+        received = true;
+        receive(&name, &mut reader).and_then(|()| restore(dumped))
+    });
+    if !received {
+        skip(&mut reader);
+    }
     let container = match restored {
         Ok(container) => container,
         Err(error) => {
@@ -88,7 +88,7 @@ fn receive(name: &str, reader: &mut Reader<VsockStream>) -> io::Result<()> {
         name: Some(name.as_ref()),
     };
     unpack(reader, &target).map(drop).map_err(|error| {
-        let _ = fs::remove_dir_all(folder(name));
+        let _ = remove_folder(name);
         if !matches!(error, UnpackError::Failed(_)) {
             skip(reader);
         }
@@ -104,7 +104,7 @@ fn restore(dumped: Dumped) -> io::Result<Arc<Container>> {
     if restored.is_err() {
         // What there is of it.
         let _ = cgroup.kill().and_then(|()| cgroup.remove());
-        let _ = fs::remove_dir_all(folder(&name));
+        let _ = remove_folder(&name);
     }
     restored
 }

@@ -19,9 +19,9 @@ const SOURCE: &str = "6.1";
 const TARGET: &str = "6.12";
 /// Move that is to fail.
 const MOVE: [&str; 3] = ["move", NAME, TARGET];
-/// Stops the next restore of CRIU in a node as soon as it has begun.
-const STOP_RESTORE: &str =
-    "until P=$(pgrep -f 'criu [r]estore'); do sleep 0.01; done; kill -STOP $P";
+/// Freezes the next restore in a node as soon as it begins.
+const FREEZE_RESTORE: &str =
+    "until echo 1 > /sys/fs/cgroup/insula/shop/cgroup.freeze; do sleep 0.01; done 2>/dev/null";
 /// Address of the base at which a stopped agent is told to go on.
 const RELEASE: &str = "10.78.0.1:4000";
 /// The container's record on the base.
@@ -34,7 +34,7 @@ os.kill(server, signal.SIGSTOP)
 socket.create_connection(("10.78.0.1", 4000)).recv(1)
 os.kill(server, signal.SIGCONT)
 "#;
-const CONTINUE_RESTORE: &str = "pkill -CONT -f 'criu [r]estore'";
+const CONTINUE_RESTORE: &str = "echo 0 > /sys/fs/cgroup/insula/shop/cgroup.freeze";
 
 pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
     let release = context.release(SOURCE)?;
@@ -65,12 +65,12 @@ fn no_room() -> Result<(), Finding> {
     answer.refused(1, &["No space left", "it goes on where it was"])
 }
 
-/// Begins a move, whose restore is stopped when it has begun.
-fn begin_stopped() -> Result<Child, Finding> {
-    let stop = command(&["exec", TARGET, "--", "sh", "-c", STOP_RESTORE]);
-    let mut stop = piped(stop)?;
+/// Begins a move, whose restore is frozen when it has begun.
+fn begin_frozen() -> Result<Child, Finding> {
+    let freeze = command(&["exec", TARGET, "--", "sh", "-c", FREEZE_RESTORE]);
+    let mut freeze = piped(freeze)?;
     let moving = piped(command(&MOVE))?;
-    wait_for("the restore to begin", || Ok(stop.try_wait()?))?;
+    wait_for("the restore to begin", || Ok(freeze.try_wait()?))?;
     Ok(moving)
 }
 
@@ -81,7 +81,7 @@ fn piped(mut command: Command) -> Result<Child, Finding> {
 
 /// The command is killed while the target restores.
 fn command_killed() -> Result<(), Finding> {
-    let mut moving = begin_stopped()?;
+    let mut moving = begin_frozen()?;
     kill(Pid::from_raw(moving.id().cast_signed()), Signal::SIGKILL)?;
     moving.wait()?;
     // It goes on before the target knows.
@@ -91,13 +91,14 @@ fn command_killed() -> Result<(), Finding> {
 /// The command is killed when the target may have been told to keep the container, and before it can
 /// have been told to go on: the source cannot answer. It goes on in one of them, and in one only.
 fn command_killed_late(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
-    let mut moving = begin_stopped()?;
+    let mut moving = begin_frozen()?;
     let listener = TcpListener::bind(RELEASE)?;
     let source = command(&["exec", SOURCE, "--", "python3", "-c", STOP_AGENT]);
     let mut source = piped(source)?;
     let (mut release, _) = listener.accept()?;
     on_target(CONTINUE_RESTORE)?;
     wait_for("the move to be recorded", || {
+        Finding::unless(moving.try_wait()?.is_none(), || "the move has ended".into())?;
         let record = fs::read_to_string(RECORD)?;
         Ok(record.contains("moving_to").then_some(()))
     })?;
@@ -117,7 +118,7 @@ fn command_killed_late(address: &str, context: &Context, streams: &Streams) -> R
 
 /// The target is killed while it restores.
 fn target_killed() -> Result<(), Finding> {
-    let moving = begin_stopped()?;
+    let moving = begin_frozen()?;
     insula(&["kill", TARGET])?;
     let output: Output = moving.wait_with_output()?;
     Answer::new(&MOVE, &output).refused(1, &["it goes on where it was"])?;
