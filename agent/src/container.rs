@@ -104,8 +104,8 @@ pub enum DumpAnswer {
     Dumped(Dumped),
     /// It goes on, for this reason.
     Refused(String),
-    /// It goes on, since a connection to it is just being made: that cannot be dumped, and is over
-    /// soon.
+    /// It goes on, since a connection to it is just being made or accepted: that cannot be dumped, and
+    /// is over soon.
     Busy,
 }
 

@@ -88,7 +88,7 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
     cgroup.freeze(true)?;
     // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
     namespaces::take_card_down(&container.network)?;
-    if has_request(&fs::read_to_string(format!("/proc/{pid}/net/tcp"))?) {
+    if has_new_connection(pid) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let mut criu = Criu::new(folder, "dump", &[])?;
@@ -106,16 +106,32 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
     })
 }
 
-/// State of a connection that is being made by a peer (`TCP_NEW_SYN_RECV` is shown as
-/// `TCP_SYN_RECV`).
+/// States of a connection that is being made by a peer, and of a socket that listens.
 const SYN_RECV: &str = "03";
+const LISTEN: &str = "0A";
+/// Tables of connections in `/proc/PID/net`.
+const TABLES: [&str; 2] = ["tcp", "tcp6"];
 
-/// Whether a table of connections, as of `/proc/net/tcp`, has one that is being made by a peer.
-fn has_request(table: &str) -> bool {
-    let mut states = table
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(3));
-    states.any(|state| state == SYN_RECV)
+/// Whether a connection to the process's network is being made, or is not accepted yet.
+fn has_new_connection(pid: i32) -> bool {
+    let mut tables = TABLES
+        .iter()
+        .map(|table| format!("/proc/{pid}/net/{table}"));
+    // A kernel without IPv6 has but one.
+    tables.any(|table| fs::read_to_string(table).is_ok_and(|table| has_new(&table)))
+}
+
+/// The same of a table. As its received bytes a socket that listens has those not accepted.
+fn has_new(table: &str) -> bool {
+    let is_new = |line: &str| {
+        let mut words = line.split_whitespace().skip(3);
+        match (words.next(), words.next()) {
+            (Some(SYN_RECV), _) => true,
+            (Some(LISTEN), Some(queues)) => !queues.ends_with(":00000000"),
+            _ => false,
+        }
+    };
+    table.lines().any(is_new)
 }
 
 #[cfg(test)]
@@ -123,18 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_seen() {
-        let line =
-            |state: &str| format!("   0: 00000000:0050 00000000:0000 {state} 00000000:00000000");
-        let head = "  sl  local_address rem_address   st tx_queue rx_queue".to_owned();
-        let table = |states: &[&str]| {
-            let lines = states.iter().map(|state| line(state));
-            std::iter::once(head.clone())
-                .chain(lines)
-                .collect::<Vec<_>>()
-                .join("\n")
+    fn new_connections_are_seen() {
+        let has_new = |state: &str, received: &str| {
+            let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n";
+            let line =
+                format!("   0: 00000000:0050 00000000:0000 {state} 00000000:{received} 00:0");
+            has_new(&format!("{head}{line}\n"))
         };
-        assert!(has_request(&table(&["0A", "03"])));
-        assert!(!has_request(&table(&["0A", "01", "08"])));
+        assert!(has_new("03", "00000000"));
+        assert!(has_new("0A", "00000001"));
+        assert!(!has_new("0A", "00000000"));
+        assert!(!has_new("01", "00000005"));
     }
 }
