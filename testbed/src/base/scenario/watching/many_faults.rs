@@ -85,8 +85,9 @@ impl Tally {
         context.figure(&format!("{name}.failed"), failed as f64, "1")?;
         self.times.sort_by(f64::total_cmp);
         for (percent, label) in [(50, "median"), (99, "p99")] {
-            // None was found: there is no time.
-            if let Some(time) = self.times.get(found.saturating_sub(1) * percent / 100) {
+            // The nearest rank. If none was found there is no time.
+            let rank = (found * percent).div_ceil(100);
+            if let Some(time) = rank.checked_sub(1).and_then(|at| self.times.get(at)) {
                 context.figure(&format!("{name}.found-{label}"), *time, "s")?;
             }
         }
