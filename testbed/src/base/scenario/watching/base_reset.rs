@@ -59,7 +59,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         Some([]) if !Path::new(HAS_HUNG).exists() => return hangs(context),
         _ => Err(Finding::new(format!("kept: {logs}"))),
     };
-    shell("rm /sys/fs/pstore/*; umount /sys/fs/pstore; rmmod ramoops")?;
+    shell("rm /sys/fs/pstore/*; umount /sys/fs/pstore; rmmod ramoops reed_solomon")?;
     kept
 }
 
