@@ -96,10 +96,8 @@ impl Microvm<'_> {
     /// # Errors
     /// When QEMU cannot be started.
     pub fn start_with_monitor(&self) -> io::Result<(Running, Monitor)> {
-        let (monitor, theirs) = Monitor::pair()?;
-        let mut command = self.command();
-        let running = self.spawn(command.args(monitor::ARGUMENTS).stdin(theirs))?;
-        Ok((running, monitor))
+        let running = self.spawn(self.command().args(monitor::ARGUMENTS))?;
+        Ok((running, Monitor::connect()?))
     }
 
     /// Starts it from its saved state: it goes on where it was.

@@ -1,7 +1,7 @@
-//! QEMU's monitor (QMP), on its standard input: "QEMU QMP Reference Manual", migration.
+//! QEMU's monitor (QMP), on a socket: "QEMU QMP Reference Manual", migration.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -9,26 +9,31 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// QEMU's arguments for a monitor on its standard input.
-pub(super) const ARGUMENTS: [&str; 4] = [
-    "-chardev",
-    "socket,id=monitor,fd=0",
-    "-mon",
-    "chardev=monitor,mode=control",
-];
-/// Time limit for the state to be written, and interval of asking for it.
+/// QEMU's arguments for a monitor on [`SOCKET`].
+pub(super) const ARGUMENTS: [&str; 2] = ["-qmp", "unix:/run/microvm.monitor,server=on,wait=off"];
+const SOCKET: &str = "/run/microvm.monitor";
+/// Time limit for QEMU to start, and for the state to be written, and interval of looking.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Our end of a monitor.
+/// The monitor of a machine.
 pub struct Monitor(BufReader<UnixStream>);
 
 impl Monitor {
-    /// Both ends: ours, and that for QEMU's standard input.
-    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(LIMIT))?;
-        Ok((Self(BufReader::new(ours)), theirs.into()))
+    /// Connects to that of a machine that is being started.
+    pub(super) fn connect() -> io::Result<Self> {
+        let began = Instant::now();
+        let stream = loop {
+            match UnixStream::connect(SOCKET) {
+                Err(_) if began.elapsed() < LIMIT => thread::sleep(POLL_INTERVAL),
+                connected => break connected?,
+            }
+        };
+        stream.set_read_timeout(Some(LIMIT))?;
+        fs::remove_file(SOCKET)?;
+        let mut monitor = Self(BufReader::new(stream));
+        monitor.execute("qmp_capabilities", &json!({}))?;
+        Ok(monitor)
     }
 
     /// Has QEMU write the state of its running machine to a file. The machine stops then.
@@ -37,7 +42,6 @@ impl Monitor {
     /// When it fails, or takes too long.
     pub fn save(&mut self, file: &Path) -> io::Result<()> {
         let uri = format!("exec:cat > {}", file.display());
-        self.execute("qmp_capabilities", &json!({}))?;
         self.execute("migrate", &json!({ "uri": uri }))?;
         let began = Instant::now();
         while began.elapsed() < LIMIT {
