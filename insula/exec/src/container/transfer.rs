@@ -20,7 +20,7 @@ use super::peer::Peer;
 use super::record::{self, ContainerRecord, Records, read};
 use super::settle::{settle, source_has_it};
 use super::start::check_node;
-use crate::agent::to_agent_at_once;
+use crate::agent::to_agent;
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(),
         return Err(no_network(name, target));
     }
     for node in [&record.node, target] {
-        let stream = to_agent_at_once(driver, node)?;
+        let stream = to_agent(driver, node)?;
         if let ContainerAnswer::Lacks(lacks) = ask(node, &stream, TIMEOUT, ContainerRequest::Lacks)?
             && !lacks.is_empty()
         {
