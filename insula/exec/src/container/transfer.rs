@@ -15,7 +15,7 @@ use insula_driver::name::Name;
 use insula_node as node;
 use insula_virtio::PacketHold;
 
-use super::ask::{TIMEOUT, ask};
+use super::ask::{TIMEOUT, ask, refused};
 use super::peer::Peer;
 use super::record::{self, ContainerRecord, Records, read};
 use super::settle::{settle, source_has_it};
@@ -113,7 +113,7 @@ fn transfer(
         error.context(context).leaving(GOES_ON)
     };
     let source = record.node.clone();
-    let copied = copy(driver, &name, &source, target);
+    let copied = copy(driver, &record, &source, target);
     let (mut from, mut to, bytes) = copied.map_err(|error| {
         // The connections have ended. It goes on when the source has seen that.
         let _ = source_has_it(driver, &record);
@@ -142,13 +142,17 @@ fn transfer(
 /// Has the source dump it and the target restore it. Returns both, and the size of its files in bytes.
 fn copy<'a>(
     driver: &Driver,
-    name: &Name,
+    record: &ContainerRecord,
     source: &'a Name,
     target: &'a Name,
 ) -> Result<(Peer<'a>, Peer<'a>, u64), Error> {
     let mut to = Peer::connect(driver, target)?;
     let mut from = Peer::connect(driver, source)?;
-    let dumped = from.dump(name)?;
+    let dumped = from.dump(&record.name)?;
+    // A node cannot have another one take a name or an address of others.
+    if dumped.spec.name != record.name.as_str() || dumped.spec.address != record.address {
+        return Err(refused(source, "this is another container"));
+    }
     let bytes = from.forward(&mut to, dumped)?;
     Ok((from, to, bytes))
 }
