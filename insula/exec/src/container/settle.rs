@@ -81,12 +81,13 @@ pub(super) fn settle(
     };
     let told = to_agent_at_once(driver, &target)
         .and_then(|stream| ask(&target, &stream, TIMEOUT, request));
-    match (told, stays) {
-        // A target that has ended has nothing to remove.
-        (Err(error), true) if !has_ended(driver, &target) => return Err(error),
-        (Err(error), false) if !has_ended(driver, &target) => return Err(error),
-        (_, true) => {}
-        (_, false) => record.node = target,
+    match told {
+        // One that has ended has nothing to remove, and nothing that could go on.
+        Err(error) if !has_ended(driver, &target) => return Err(error),
+        _ => {}
+    }
+    if !stays {
+        record.node = target;
     }
     Records::lock(root)?.write(&record)?;
     Ok(record)
