@@ -56,7 +56,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         append: "no5lvl",
         ..Shape::USUAL
     },
-    root: Root::Bench,
+    root: Root::Test,
     rounds: 3,
     inside,
     outside: None,
