@@ -38,7 +38,7 @@ mod watcher;
 
 pub use finding::Finding;
 pub use insula_rules::{Action, Kind, Rules, RulesError};
-pub use keep::{BaseRecord, KEPT_BY_WATCHER, MachineReset};
+pub use keep::{BaseRecord, MachineReset};
 pub use module_files::ModuleFiles;
 pub use repair::{Exchange, Repair, RepairError};
 pub use repair_node::repair_node;

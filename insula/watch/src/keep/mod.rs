@@ -7,7 +7,6 @@ mod ramoops;
 mod report;
 mod reset;
 
-pub use report::KEPT_BY_WATCHER;
 pub use reset::MachineReset;
 
 use crate::finding::Finding;

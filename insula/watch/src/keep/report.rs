@@ -7,7 +7,7 @@ use kimage::running::{RunningError, THREAD_SIZE};
 use std::fmt::Write;
 
 /// First words of what a watcher keeps, by which it is known among what else the kernel keeps.
-pub const KEPT_BY_WATCHER: &str = "insula watch:";
+const KEPT_BY_WATCHER: &str = "insula watch:";
 /// Most addresses of code that are shown of a stack.
 const ADDRESSES_MAX: usize = 32;
 
