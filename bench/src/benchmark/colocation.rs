@@ -210,6 +210,8 @@ impl<'a> Node<'a> {
     fn start(inside: &'a Inside, words: &[&str]) -> Result<Self, Finding> {
         let usual = ["--image", "lwk", "--memory", "64M"];
         inside.command.start(NODE, &[&usual[..], words].concat())?;
+        // A core publishes its words when it first enters a program.
+        inside.command.run(&["exec", NODE, "--", "true"])?;
         let name = NODE.parse::<insula_driver::name::Name>()?.to_abi();
         let memory = inside
             .driver
