@@ -230,9 +230,9 @@ struct insula_description {
 #define INSULA_MEMORY_SHOW	_IOW(INSULA_IOC, 0x14, struct insula_memory_show)
 /*
  * Returns a descriptor of the base's memory. Ranges of RAM can be mapped, shared and to be read;
- * ranges that are reserved (IORES_DESC_RESERVED, as by memmap=SIZE$START) also to be written, unless
- * lockdown refuses that of /dev/mem (-EPERM). The offset is the physical address. Refused as
- * /proc/kcore is.
+ * ranges that are reserved (IORES_DESC_RESERVED, as by memmap=SIZE$START) also to be written,
+ * unless lockdown refuses that of /dev/mem (-EPERM). The offset is the physical address. Refused
+ * as /proc/kcore is.
  */
 #define INSULA_BASE_MEMORY	_IO(INSULA_IOC, 0x1a)
 #define INSULA_IMAGE_ADD	_IOW(INSULA_IOC, 0x20, struct insula_image)

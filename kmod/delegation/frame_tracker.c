@@ -106,7 +106,8 @@ bool insula_frame_tracker_next(struct insula_frame_tracker *tracker, u64 *from, 
 {
 	unsigned long index = *from / WINDOW_SIZE;
 
-	if (*from >= end || !xa_find(&tracker->windows, &index, (end - 1) / WINDOW_SIZE, XA_PRESENT))
+	if (*from >= end ||
+	    !xa_find(&tracker->windows, &index, (end - 1) / WINDOW_SIZE, XA_PRESENT))
 		return false;
 	*from = max_t(u64, *from, index * WINDOW_SIZE);
 	while (xa_load(&tracker->windows, ++index))
