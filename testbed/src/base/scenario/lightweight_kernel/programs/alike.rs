@@ -264,16 +264,35 @@ impl Program {
 
 /// Compares what a program did on the node with what it did on Linux.
 pub(super) fn same(words: &[&str], found: &Output, wanted: &Output) -> Result<(), Finding> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let alike = found.stdout == wanted.stdout && found.status == wanted.status;
     Finding::unless(alike, || {
+        let [found_text, errors, wanted_text] = [&found.stdout, &found.stderr, &wanted.stdout]
+            .map(|bytes| String::from_utf8_lossy(bytes));
         format!(
-            "{words:.60?} on the node: {}, {}{}\non Linux: {}, {}",
+            "{words:.60?} on the node: {}, {errors}\non Linux: {}\n{}",
             found.status,
-            text(&found.stdout),
-            text(&found.stderr),
             wanted.status,
-            text(&wanted.stdout)
+            difference(&found_text, &wanted_text)
         )
     })
+}
+
+/// The first line in which two outputs differ, with some before it.
+fn difference(found: &str, wanted: &str) -> String {
+    const BEFORE: usize = 5;
+    let alike = found.lines().zip(wanted.lines());
+    let alike = alike.take_while(|(one, other)| one == other).count();
+    let before: Vec<_> = wanted
+        .lines()
+        .take(alike)
+        .skip(alike.saturating_sub(BEFORE))
+        .collect();
+    let next = |text: &str| text.lines().nth(alike).unwrap_or("the end").to_owned();
+    format!(
+        "line {}, after\n{}\non the node: {}\non Linux: {}",
+        alike + 1,
+        before.join("\n"),
+        next(found),
+        next(wanted)
+    )
 }
