@@ -222,7 +222,8 @@ fn thread_states(stopped: &Stopped) -> Result<Vec<ThreadState>, NotStopped> {
             }
             let status = stopped.process.thread_status(thread.id())?;
             let id = status.id_in_namespace();
-            let (cpu_time_ns, scheduling) = stopped.process.thread_scheduling(thread.id())?;
+            let (cpu_time_ns, mut scheduling) = stopped.process.thread_scheduling(thread.id())?;
+            scheduling.policy = thread.policy().unwrap_or(scheduling.policy);
             Ok(ThreadState {
                 id: id.unwrap_or(thread.id() as u64),
                 extended,

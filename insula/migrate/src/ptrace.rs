@@ -95,8 +95,23 @@ impl Tracee {
         self.pid.as_raw()
     }
 
-    /// Sets how it is scheduled, if this process may.
+    /// Its policy, with `SCHED_RESET_ON_FORK` if set, which `/proc` does not show.
+    pub(crate) fn policy(&self) -> Option<u32> {
+        // SAFETY: it takes no address.
+        let policy = unsafe { libc::sched_getscheduler(self.id()) };
+        u32::try_from(policy).ok()
+    }
+
+    /// Sets how it is scheduled, if this process may. A deadline stays: the node knows none.
     pub(crate) fn schedule(&self, scheduling: Scheduling) {
+        let reset = libc::SCHED_RESET_ON_FORK.cast_unsigned();
+        let deadline = libc::SCHED_DEADLINE.cast_unsigned();
+        if self
+            .policy()
+            .is_some_and(|policy| policy & !reset == deadline)
+        {
+            return;
+        }
         let parameters = libc::sched_param {
             sched_priority: scheduling.priority.cast_signed(),
         };

@@ -91,16 +91,17 @@ fn collect(mut tap: std::fs::File, stopped: &io::PipeReader) -> io::Result<VecDe
     let (mut held, mut bytes) = (VecDeque::new(), 0);
     let mut packet = vec![0; PACKET_MAX];
     loop {
+        // The kernel looks at them in this order: what came before the end is seen with it.
         let mut wanted = [
-            PollFd::new(tap.as_fd(), PollFlags::POLLIN),
             PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+            PollFd::new(tap.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut wanted, PollTimeout::NONE) {
             Err(Errno::EINTR) => continue,
             polled => polled?,
         };
         let has = |one: &PollFd<'_>| one.revents().is_some_and(|events| !events.is_empty());
-        if !has(&wanted[0]) {
+        if !has(&wanted[1]) {
             return Ok(held);
         }
         let count = tap.read(&mut packet)?;
