@@ -5,8 +5,9 @@
 //! `include/insula_running.h` ([`running`]), the monitor of a confined node in `include/insula_monitor.h`
 //! ([`monitor`]), hotplug of a Linux node in `include/insula_hotplug.h`
 //! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), shared cores in
-//! `include/insula_shared_core.h` ([`shared_core`]), and virtio messages in
-//! `include/insula_virtio.h` ([`virtio`]).
+//! `include/insula_shared_core.h` ([`shared_core`]), virtio messages in
+//! `include/insula_virtio.h` ([`virtio`]), and messages between programs of a lightweight-kernel node in
+//! `include/insula_server.h` ([`server`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the
@@ -30,6 +31,7 @@ pub mod monitor;
 mod name;
 mod node;
 pub mod running;
+pub mod server;
 pub mod shared_core;
 pub mod virtio;
 

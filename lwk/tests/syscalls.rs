@@ -18,18 +18,24 @@ fn errno(number: u16) -> &'static str {
     }
 }
 
+/// The first number of the calls that Linux does not have.
+const OWN: u64 = 1024;
+
 fn chapter() -> String {
-    let count = |is: fn(&Kind) -> bool| TABLE.iter().filter(|call| is(&call.kind)).count();
+    let (linux, own) = TABLE.split_at(TABLE.partition_point(|call| call.number < OWN));
+    let count = |is: fn(&Kind) -> bool| linux.iter().filter(|call| is(&call.kind)).count();
     let mut text = format!(
         "# System calls on the lightweight kernel\n\n\
          Generated from the kernel's own table (`lwk/src/syscall/table.rs`): all {} calls of Linux 6.12 on x86-64. \
          {} are executed by the kernel itself (local), {} by the base (delegated); {} are refused, with the error \
-         that the program gets and the reason.\n\n\
+         that the program gets and the reason. {} more are this kernel's own: [messages](servers.md) between \
+         processes of a node.\n\n\
          | number | call | where | why |\n|---:|---|---|---|\n",
-        TABLE.len(),
+        linux.len(),
         count(|kind| *kind == Kind::Local),
         count(|kind| matches!(kind, Kind::Delegated | Kind::Masked(_))),
         count(|kind| matches!(kind, Kind::Refused { .. })),
+        own.len(),
     );
     for call in TABLE {
         let (place, why) = match call.kind {

@@ -14,10 +14,11 @@ mod hotplug;
 mod lwk;
 mod monitor;
 mod running;
+mod server;
 mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 11] = [
+const HEADERS: [&str; 12] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
@@ -29,6 +30,7 @@ const HEADERS: [&str; 11] = [
     "insula_hotplug.h",
     "insula_shared_core.h",
     "insula_virtio.h",
+    "insula_server.h",
 ];
 
 /// A C expression and the value that Rust has for it.
@@ -61,7 +63,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 9]) -> Facts {
+fn all(of_each: [Facts; 10]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -76,6 +78,7 @@ fn structures() -> Facts {
         hotplug::structures(),
         shared_core::structures(),
         virtio::structures(),
+        server::structures(),
     ])
 }
 
@@ -89,6 +92,7 @@ fn constants() -> Facts {
         grant::constants(),
         shared_core::constants(),
         virtio::constants(),
+        server::constants(),
         Facts::new(),
     ])
 }
@@ -101,6 +105,7 @@ fn enumerators() -> Facts {
         monitor::enumerators(),
         grant::enumerators(),
         hotplug::enumerators(),
+        Facts::new(),
         Facts::new(),
         Facts::new(),
         Facts::new(),

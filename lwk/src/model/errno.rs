@@ -25,13 +25,16 @@ impl Errno {
     pub const ENODEV: Self = Self(19);
     pub const EISDIR: Self = Self(21);
     pub const EINVAL: Self = Self(22);
+    pub const EMFILE: Self = Self(24);
     pub const ENOSPC: Self = Self(28);
     pub const ESPIPE: Self = Self(29);
     pub const EDEADLK: Self = Self(35);
     pub const ENAMETOOLONG: Self = Self(36);
     pub const ENOSYS: Self = Self(38);
     pub const ELOOP: Self = Self(40);
+    pub const EMSGSIZE: Self = Self(90);
     pub const EOPNOTSUPP: Self = Self(95);
+    pub const ECONNRESET: Self = Self(104);
     pub const ETIMEDOUT: Self = Self(110);
 
     /// Within this kernel only, as Linux' ERESTARTSYS: a page of a base mapping has to be faulted

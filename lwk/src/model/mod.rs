@@ -4,6 +4,7 @@
 pub(crate) mod change_lock;
 pub mod core_file;
 pub mod elf;
+pub mod endpoint;
 pub mod errno;
 pub mod futex;
 pub mod initial_stack;

@@ -26,7 +26,7 @@ use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
 use crate::task::thread::Thread;
 use crate::task::{
-    dump, futex, leaving, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
+    blocked, dump, leaving, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
 };
 
 /// Main loop of a core.
@@ -50,7 +50,7 @@ fn service_pending() {
     shared_core::leave_if_interrupted();
     ack_interrupts();
     service_base();
-    expire_timeouts();
+    blocked::expire(number());
     waiting::poll_waiting();
 }
 
@@ -104,16 +104,8 @@ fn idle() {
 /// Returns the time at which this core has to look after its threads, in ns since boot: the
 /// earliest timeout, or when what waits here is polled again.
 fn next_deadline() -> Option<u64> {
-    let timeout_ns = futex::next_deadline(number());
+    let timeout_ns = blocked::next_deadline(number());
     timeout_ns.into_iter().chain(polling::next_poll_ns()).min()
-}
-
-/// Wakes threads whose timeout has expired.
-fn expire_timeouts() {
-    let (own, now_ns) = (number(), clock::now_ns());
-    if futex::next_deadline(own).is_some_and(|deadline_ns| deadline_ns <= now_ns) {
-        futex::expire(own, now_ns);
-    }
 }
 
 /// Arms the timer of this core, if a time is given; [`stop_timer`] disarms it.
@@ -145,8 +137,9 @@ fn run_thread(mut thread: Box<Thread>) {
     arm_doorbells();
     load(&mut thread);
     rseq::resume(&mut thread);
+    let turn_ns = clock::now_ns();
     loop {
-        match run_once(thread) {
+        match run_once(thread, turn_ns) {
             Flow::Continue(same) => thread = same,
             Flow::Yield(same) if keeps_core(&same, true) => {
                 // It waits for what another core does.
@@ -171,6 +164,12 @@ fn run_thread(mut thread: Box<Thread>) {
                     return waiting::wait_for_reply(same);
                 }
                 thread = same;
+            }
+            Flow::Switch(mut other) => {
+                count(Counter::Switches);
+                load(&mut other);
+                rseq::resume(&mut other);
+                thread = other;
             }
             Flow::Blocked => return,
             Flow::Exit(same) => return end_thread(same),
@@ -203,8 +202,9 @@ fn run_handler(handler: Handler) -> Option<Box<Thread>> {
 }
 
 /// Does what is due before a thread returns to its program, or else runs the program until it
-/// enters the kernel.
-fn run_once(thread: Box<Thread>) -> Flow {
+/// enters the kernel. `turn_ns`: when this core took it from its queue, or the thread in whose turn it
+/// runs.
+fn run_once(thread: Box<Thread>, turn_ns: u64) -> Flow {
     let mut thread = match before_program(thread) {
         Flow::Continue(thread) => thread,
         flow => return flow,
@@ -219,7 +219,7 @@ fn run_once(thread: Box<Thread>) -> Flow {
         service_pending();
         return Flow::Continue(thread);
     }
-    match enter_program(&mut thread) {
+    match enter_program(&mut thread, turn_ns) {
         None => Flow::Continue(thread),
         Some(Trap::Syscall) => dispatch::execute(thread),
         Some(Trap::Exception {
@@ -362,10 +362,10 @@ fn exit_running(thread: Box<Thread>) -> Flow {
 
 /// Enters the program, with the timer armed if another thread is ready or a timeout is pending.
 /// Returns why it has left, unless that is done.
-fn enter_program(thread: &mut Thread) -> Option<Trap> {
+fn enter_program(thread: &mut Thread, turn_ns: u64) -> Option<Trap> {
     let priority = thread.handle.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
-    let slice_end_ns = slice_ns.map(|slice_ns| clock::now_ns() + slice_ns);
+    let slice_end_ns = slice_ns.map(|slice_ns| turn_ns + slice_ns);
     let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     // The base may have had the core meanwhile, to notice the time.

@@ -113,7 +113,7 @@ pub(super) fn run_handler(mut handler: Handler) -> Option<Flow> {
 /// Queues, ends, or has wait a thread that does not run on this core.
 pub(super) fn dispatch(flow: Flow) {
     match flow {
-        Flow::Continue(thread) | Flow::Yield(thread) => enqueue(thread),
+        Flow::Continue(thread) | Flow::Yield(thread) | Flow::Switch(thread) => enqueue(thread),
         Flow::Preempted(thread) => enqueue_front(thread),
         Flow::Delegated(thread) => wait_for_reply(thread),
         Flow::Handler(handler) => {

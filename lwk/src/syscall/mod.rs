@@ -21,6 +21,7 @@ mod io_uring;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod memory_lock;
+pub(crate) mod message;
 pub(crate) mod perf;
 pub mod ports;
 pub(crate) mod prctl;

@@ -1,4 +1,4 @@
-//! Table of all system calls on x86-64 up to Linux 6.12, and how this kernel handles each. Calls
+//! Table of all system calls on x86-64 up to Linux 6.12 and of this kernel's own, and how it handles each. Calls
 //! that concern the caller itself are not delegated blindly: what would act on the proxy is
 //! executed here or refused.
 //!
@@ -12,10 +12,10 @@ use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
     advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
-    memory_lock, perf, ports, prctl, scheduling, shared_memory, threads, time, timers,
+    memory_lock, message, perf, ports, prctl, scheduling, shared_memory, threads, time, timers,
 };
 
-/// Finds a call by its number; `None` if Linux 6.12 does not have it.
+/// Finds a call by its number; `None` if neither Linux 6.12 nor this kernel alone has it.
 #[must_use]
 pub fn find(number: u64) -> Option<&'static Call> {
     // Most numbers are the indices of their rows.
@@ -404,6 +404,14 @@ table! {
     460 lsm_set_self_attr => [delegated],
     461 lsm_list_modules => [delegated],
     462 mseal => [refused ENOSYS "as on a Linux before 6.10"],
+    // Of this kernel alone: abi/include/insula_server.h.
+    1024 endpoint_create => [immediate message::handles::create],
+    1025 endpoint_open => [immediate message::handles::open],
+    1026 endpoint_close => [immediate message::handles::close],
+    1027 message_send => never_restarted [local message::send::send],
+    1028 message_receive => [local message::receive::receive],
+    1029 message_read => [local message::copy::read],
+    1030 message_write => [local message::copy::write],
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub mod remap;
 mod running;
 pub(crate) mod stack;
 pub mod stop;
+pub mod transfer;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -10,7 +10,7 @@ use crate::model::errno::Errno;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
-use crate::task::{futex, robust_list};
+use crate::task::{blocked, endpoint, futex, robust_list};
 
 impl Thread {
     /// Makes the process and its proxy exit, with a status as of wait(2).
@@ -143,7 +143,8 @@ impl Process {
             self.note_stopped();
             self.mm().note_leaving(&self.pages);
             self.complete_vfork();
-            futex::interrupt_waiters(self.pages.number(), |_| true);
+            blocked::interrupt(self.pages.number(), |_| true);
+            endpoint::close_all(self.pages.number());
             cores::wake_all();
         }
         first
@@ -162,7 +163,7 @@ impl Process {
             self.exec_thread
                 .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
         if claimed.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
-            futex::interrupt_waiters(self.pages.number(), Thread::is_killed_by_exec);
+            blocked::interrupt(self.pages.number(), Thread::is_killed_by_exec);
             cores::wake_all();
         }
         claimed.is_ok()

@@ -25,6 +25,8 @@ pub enum Flow {
     Handler(Handler),
     /// It is queued where another thread or core will find it.
     Blocked,
+    /// Likewise, and this thread of the same core runs at once.
+    Switch(Box<Thread>),
     /// It has exited.
     Exit(Box<Thread>),
 }

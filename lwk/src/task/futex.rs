@@ -8,12 +8,13 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::hw::cores;
 use crate::model::errno::Errno;
 use crate::model::futex::{Futexes, Key, Waiter};
 use crate::model::thread_handle::ThreadHandle;
+use crate::task::core_deadlines::CoreDeadlines;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
 use crate::task::{process_table, run_queue};
@@ -25,14 +26,8 @@ impl Process {
     }
 }
 
-/// Earliest timeout of each core's waiters. Changed only with the queues locked.
-static DEADLINES: [AtomicU64; insula_abi::NODE_CPUS_MAX] =
-    [const { AtomicU64::new(NEVER) }; insula_abi::NODE_CPUS_MAX];
-const NEVER: u64 = u64::MAX;
-
-fn deadline_of(core: u32) -> &'static AtomicU64 {
-    &DEADLINES[core as usize % insula_abi::NODE_CPUS_MAX]
-}
+/// Timeouts of the waiters.
+static DEADLINES: CoreDeadlines = CoreDeadlines::new();
 
 static WAITING: spin::Mutex<Futexes<Box<Thread>>> = spin::Mutex::new(Futexes::new());
 
@@ -127,9 +122,7 @@ pub(crate) fn wait_for_owner(
         waiting.set_owner(key, owner);
         propagate_boosts(&mut waiting);
     }
-    if let Some(deadline_ns) = deadline_ns {
-        deadline_of(core).fetch_min(deadline_ns, Ordering::AcqRel);
-    }
+    DEADLINES.add(core, deadline_ns);
     None
 }
 
@@ -162,23 +155,20 @@ pub(crate) fn requeue(
 }
 
 /// Wakes waiters of a core whose timeout has expired, with ETIMEDOUT.
-pub(crate) fn expire(core: u32, now_ns: u64) {
+pub(super) fn expire(core: u32, now_ns: u64) {
     let is_of = |thread: &Thread| thread.core == core;
     let mut waiting = waiting();
     let expired = waiting.expire(now_ns, |thread| is_of(thread));
     let next_ns = waiting.next_deadline(|thread| is_of(thread));
-    deadline_of(core).store(next_ns.unwrap_or(NEVER), Ordering::Release);
+    DEADLINES.set(core, next_ns);
     propagate_boosts(&mut waiting);
     drop(waiting);
     resume_all(expired, Errno::ETIMEDOUT.as_result());
 }
 
 /// Returns the earliest timeout of a core's waiters, which may have been woken since.
-pub(crate) fn next_deadline(core: u32) -> Option<u64> {
-    match deadline_of(core).load(Ordering::Acquire) {
-        NEVER => None,
-        deadline_ns => Some(deadline_ns),
-    }
+pub(super) fn next_deadline(core: u32) -> Option<u64> {
+    DEADLINES.next(core)
 }
 
 /// Wakes the waiters of a process that `is_chosen` accepts, with EINTR.

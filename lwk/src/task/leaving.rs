@@ -17,8 +17,8 @@ use crate::model::errno::Errno;
 use crate::model::signals::set::{SIGNALS, Set};
 use crate::model::vma::{Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
+use crate::task::blocked;
 use crate::task::flow::Flow;
-use crate::task::futex;
 use crate::task::process::{LeftThread, Process};
 use crate::task::thread::Thread;
 
@@ -45,7 +45,7 @@ impl Process {
         }
         if is_leaving {
             let handles = self.signals().mark_all();
-            futex::interrupt_waiters(self.pages().number(), |thread| thread.wake_result.is_none());
+            blocked::interrupt(self.pages().number(), |thread| thread.wake_result.is_none());
             for handle in handles {
                 cores::interrupt(handle.core.load(Ordering::Relaxed));
             }

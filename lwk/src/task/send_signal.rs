@@ -8,7 +8,7 @@ use crate::hw::cores;
 use crate::model::signals::info::Info;
 use crate::model::signals::{QueueFull, number};
 use crate::model::thread_handle::ThreadHandle;
-use crate::task::futex;
+use crate::task::blocked;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
 
@@ -24,7 +24,7 @@ impl Process {
         }
         let notified = self.signals().send(to, info)?;
         if let Some(handle) = notified {
-            futex::interrupt_waiters(self.pages.number(), Thread::is_wakeable_by_signal);
+            blocked::interrupt(self.pages.number(), Thread::is_wakeable_by_signal);
             cores::interrupt(handle.core.load(Ordering::Relaxed));
         }
         Ok(())
@@ -43,7 +43,7 @@ impl Process {
         if notified.is_empty() {
             return;
         }
-        futex::interrupt_waiters(self.pages.number(), Thread::is_wakeable_by_signal);
+        blocked::interrupt(self.pages.number(), Thread::is_wakeable_by_signal);
         for handle in notified {
             cores::interrupt(handle.core.load(Ordering::Relaxed));
         }

@@ -9,6 +9,7 @@ mod fuzz;
 mod io_uring;
 mod limits;
 pub(crate) mod memory;
+mod messages;
 mod nested;
 mod pointers;
 mod processes;
@@ -29,7 +30,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | messages KILLS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -102,6 +103,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["others"] => memory::others::probe(),
         ["absent"] => memory::others::absent(),
         ["pins", rounds] => memory::pins::probe(number(rounds)?),
+        ["messages", kills] => messages::probe(number(kills)?),
         ["pointers"] => pointers::probe(),
         ["proxy"] => proxy::probe(),
         ["fuzz", seed, rounds] => fuzz::probe(number(seed)?, number(rounds)?),

@@ -38,6 +38,7 @@ pub const ALL: &[&Scenario] = &[
     &node::two_nodes::SCENARIO,
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
+    &lightweight_kernel::servers::SCENARIO,
     &lightweight_kernel::shared_core::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
     &lightweight_kernel::other_tasks::SCENARIO,

@@ -37,6 +37,8 @@ pub struct Programs {
     pub peer: PathBuf,
     /// Runs on the base and on a lightweight kernel, to compare both.
     pub probe: PathBuf,
+    /// The guide's server on a lightweight kernel.
+    pub notes: PathBuf,
     /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
     /// Lightweight kernel.
@@ -64,6 +66,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
+        .args(["--package", "insula-server", "--example", "notes"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
         .args(["--bin", "insula-peer", "--bin", "insula-probe"])
         .arg("--target-dir")
@@ -80,6 +83,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         scenario: folder.join("insula-scenario"),
         peer: stripped(&folder.join("insula-peer"))?,
         probe: stripped(&folder.join("insula-probe"))?,
+        notes: stripped(&folder.join("examples/notes"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),

@@ -9,4 +9,5 @@ pub(super) mod moving;
 pub(super) mod other_tasks;
 pub(super) mod parallel;
 pub(super) mod programs;
+pub(super) mod servers;
 pub(super) mod shared_core;

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * insula_server.h - messages between processes of one lightweight-kernel node: system calls that
+ * this kernel has beside Linux'
+ *
+ * A server creates an *endpoint* under a name; others open it, and get a handle, a number that means
+ * something to their own process only. Children do not inherit handles, and execve(2) closes them.
+ *
+ *	handle = INSULA_SYS_ENDPOINT_CREATE(name, length, flags = 0)
+ *	handle = INSULA_SYS_ENDPOINT_OPEN(name, length, flags = 0)
+ *		INSULA_SYS_ENDPOINT_CLOSE(handle)
+ *
+ * A client sends a request and waits for the reply. A request is an operation and some words, and two
+ * parts of the client's memory: one that the server may read and one that it may write, each only as
+ * long as the request lasts. To nothing else of the client's memory has the server access, nor the
+ * client to the server's.
+ *
+ *		INSULA_SYS_MESSAGE_SEND(handle, message, timeout_ns)
+ *
+ * A server receives requests: one if there is one, as many as are there up to a number, the most
+ * urgent (by the real-time priority of the sender) first, else in the order of their arrival. It reads
+ * and writes the client's memory in parts as it likes, and replies in any order, from any thread.
+ *
+ *	count = INSULA_SYS_MESSAGE_RECEIVE(handle, messages, count, replies, count, timeout_ns)
+ *	bytes = INSULA_SYS_MESSAGE_READ(handle, request, offset, address, length)
+ *	bytes = INSULA_SYS_MESSAGE_WRITE(handle, request, offset, address, length)
+ *
+ * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel once
+ * for each request. It does not wait if it shall receive none (count 0). If the client's core is the
+ * server's, the kernel switches straight from one to the other.
+ *
+ * Timeouts are in ns, INSULA_MESSAGE_FOREVER for none. A request whose server has gone before it
+ * replied ends with ECONNRESET; one that no server has received waits for the next server of that
+ * name, until its timeout. A client that is interrupted (EINTR), whose timeout ends (ETIMEDOUT) or who
+ * dies takes its request back, also from the server, whose further calls for it fail with ESRCH;
+ * replies to it have no effect.
+ *
+ * Errors beside those: EBADF (no such handle, or of the wrong side), EFAULT, EINVAL, ENOENT (nobody has
+ * created that name), EEXIST (it has a server), EMFILE, ENOMEM, EMSGSIZE (more than
+ * INSULA_MESSAGE_BATCH_MAX at once). On Linux all of these calls fail with ENOSYS.
+ */
+#ifndef INSULA_SERVER_H
+#define INSULA_SERVER_H
+
+#include <linux/types.h>
+
+#define INSULA_SYS_ENDPOINT_CREATE	1024
+#define INSULA_SYS_ENDPOINT_OPEN	1025
+#define INSULA_SYS_ENDPOINT_CLOSE	1026
+#define INSULA_SYS_MESSAGE_SEND		1027
+#define INSULA_SYS_MESSAGE_RECEIVE	1028
+#define INSULA_SYS_MESSAGE_READ		1029
+#define INSULA_SYS_MESSAGE_WRITE	1030
+
+/* Longest name of an endpoint, in bytes. No byte is 0 or '/'. */
+#define INSULA_ENDPOINT_NAME_MAX	64
+/* Most handles of a process. */
+#define INSULA_ENDPOINT_HANDLES_MAX	256
+/* Words of a message. */
+#define INSULA_MESSAGE_WORDS		6
+/* Most requests received, and replies made, by one call. */
+#define INSULA_MESSAGE_BATCH_MAX	64
+/* No timeout. */
+#define INSULA_MESSAGE_FOREVER		(~0ULL)
+
+/* A request, as the client sends it and gets it back, and as the server receives it. */
+struct insula_server_message {
+	__u64 request;		/* server: its number; client: 0 */
+	__u32 operation;
+	__u32 sender;		/* server: the client's process id; client: 0 */
+	/* Client: the reply's, when the call returns. */
+	__u64 words[INSULA_MESSAGE_WORDS];
+	/*
+	 * Client: what the server may read. Server: the size of that, address 0.
+	 */
+	__u64 readable_address;
+	__u64 readable_length;
+	/*
+	 * Client: what the server may write. Server: before the call, where it wants the first bytes
+	 * of what it may read (length 0: none); then the size of what it may write, address 0.
+	 */
+	__u64 writable_address;
+	__u64 writable_length;
+};
+
+/* A reply. */
+struct insula_server_reply {
+	__u64 request;
+	__u64 words[INSULA_MESSAGE_WORDS];
+	/* Memory of the server that is copied to the start of what it may write (length 0: none). */
+	__u64 data_address;
+	__u64 data_length;
+};
+
+#endif /* INSULA_SERVER_H */

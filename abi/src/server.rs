@@ -1,0 +1,71 @@
+//! Mirror of `include/insula_server.h`: messages between processes of one lightweight-kernel node.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `INSULA_SYS_ENDPOINT_CREATE`.
+pub const SYS_ENDPOINT_CREATE: u64 = 1024;
+/// `INSULA_SYS_ENDPOINT_OPEN`.
+pub const SYS_ENDPOINT_OPEN: u64 = 1025;
+/// `INSULA_SYS_ENDPOINT_CLOSE`.
+pub const SYS_ENDPOINT_CLOSE: u64 = 1026;
+/// `INSULA_SYS_MESSAGE_SEND`.
+pub const SYS_MESSAGE_SEND: u64 = 1027;
+/// `INSULA_SYS_MESSAGE_RECEIVE`.
+pub const SYS_MESSAGE_RECEIVE: u64 = 1028;
+/// `INSULA_SYS_MESSAGE_READ`.
+pub const SYS_MESSAGE_READ: u64 = 1029;
+/// `INSULA_SYS_MESSAGE_WRITE`.
+pub const SYS_MESSAGE_WRITE: u64 = 1030;
+
+/// `INSULA_ENDPOINT_NAME_MAX`: longest name of an endpoint, in bytes.
+pub const ENDPOINT_NAME_MAX: usize = 64;
+/// `INSULA_ENDPOINT_HANDLES_MAX`: most handles of a process.
+pub const ENDPOINT_HANDLES_MAX: usize = 256;
+/// `INSULA_MESSAGE_WORDS`: words of a message.
+pub const MESSAGE_WORDS: usize = 6;
+/// `INSULA_MESSAGE_BATCH_MAX`: most requests received, and replies made, by one call.
+pub const MESSAGE_BATCH_MAX: usize = 64;
+/// `INSULA_MESSAGE_FOREVER`: no timeout.
+pub const MESSAGE_FOREVER: u64 = u64::MAX;
+
+/// `struct insula_server_message`: a request, as the client sends it and gets it back, and as the server
+/// receives it.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Message {
+    /// Server: its number. Client: 0.
+    pub request: u64,
+    /// What is asked for.
+    pub operation: u32,
+    /// Server: the client's process id. Client: 0.
+    pub sender: u32,
+    /// Client: the reply's, when the call returns.
+    pub words: [u64; MESSAGE_WORDS],
+    /// Client: start of what the server may read. Server: 0.
+    pub readable_address: u64,
+    /// Bytes of that.
+    pub readable_length: u64,
+    /// Client: start of what the server may write. Server: where it wants the first bytes of what it
+    /// may read; then 0.
+    pub writable_address: u64,
+    /// Bytes of that. Server: after the call, bytes that it may write.
+    pub writable_length: u64,
+}
+
+/// `struct insula_server_reply`: a reply.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct Reply {
+    /// Number of the request.
+    pub request: u64,
+    /// For the client.
+    pub words: [u64; MESSAGE_WORDS],
+    /// Start of the server's memory that is copied to what it may write.
+    pub data_address: u64,
+    /// Bytes of that.
+    pub data_length: u64,
+}

@@ -1,0 +1,260 @@
+//! An endpoint of messages: requests that wait for a server, requests that a server has, and servers
+//! that wait for requests.
+//!
+//! A request owns its sender, which waits for the reply. Who works on a request takes it out for so
+//! long ([`Endpoint::take`]), and only then touches the sender's memory: so a sender that is
+//! interrupted, whose timeout ends, or whose server goes, leaves either before or after.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use insula_abi::server::MESSAGE_WORDS;
+
+/// A part of a process's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Start.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+impl Window {
+    /// Returns the part from an offset on, of at most `length` bytes.
+    #[must_use]
+    pub fn part(self, offset: u64, length: u64) -> Self {
+        let offset = offset.min(self.length);
+        Self {
+            address: self.address.wrapping_add(offset),
+            length: length.min(self.length - offset),
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request<T> {
+    /// Its sender.
+    pub sender: T,
+    /// Where the sender wants the reply: its own message.
+    pub message: u64,
+    /// What it asks for.
+    pub operation: u32,
+    /// Its words.
+    pub words: [u64; MESSAGE_WORDS],
+    /// What a server may read.
+    pub readable: Window,
+    /// What a server may write.
+    pub writable: Window,
+    /// Real-time priority of the sender: higher ranks are received first.
+    pub rank: u32,
+    /// Timeout, in ns since boot.
+    pub deadline_ns: Option<u64>,
+}
+
+/// A server that waits for requests.
+#[derive(Debug)]
+pub struct Receiver<T> {
+    /// The server.
+    pub receiver: T,
+    /// Generation of the endpoint's server that it belongs to.
+    pub generation: u64,
+    /// Where it wants the messages.
+    pub messages: u64,
+    /// Timeout, in ns since boot.
+    pub deadline_ns: Option<u64>,
+}
+
+/// Why a request cannot be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// No server has it, any more.
+    Gone,
+    /// Another thread works on it.
+    Busy,
+}
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct Endpoint<T> {
+    /// Generation of its server; 0 without one.
+    server: u64,
+    last_server: u64,
+    /// By falling rank, and the order of their arrival.
+    queued: VecDeque<Request<T>>,
+    /// Requests that a server has, by number; `None` while one is taken out.
+    served: BTreeMap<u64, Option<Request<T>>>,
+    receivers: VecDeque<Receiver<T>>,
+    last_number: u64,
+}
+
+impl<T> Default for Endpoint<T> {
+    fn default() -> Self {
+        Self {
+            server: 0,
+            last_server: 0,
+            queued: VecDeque::new(),
+            served: BTreeMap::new(),
+            receivers: VecDeque::new(),
+            last_number: 0,
+        }
+    }
+}
+
+impl<T> Endpoint<T> {
+    /// Whether nobody waits here, and no request is served.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queued.is_empty() && self.served.is_empty() && self.receivers.is_empty()
+    }
+
+    /// Has a new server. Returns its generation; `None` if there is one already.
+    pub fn begin_server(&mut self) -> Option<u64> {
+        (self.server == 0).then(|| {
+            self.last_server += 1;
+            self.server = self.last_server;
+            self.server
+        })
+    }
+
+    /// Ends a server, by its generation. Returns the senders of all requests that it had, except of
+    /// those that are taken out, which cannot be put back any more; and its waiting threads. What it
+    /// had not received waits for the next server.
+    pub fn end_server(&mut self, generation: u64) -> (Vec<T>, Vec<T>) {
+        if self.server != generation {
+            return (Vec::new(), Vec::new());
+        }
+        self.server = 0;
+        let served = core::mem::take(&mut self.served);
+        let senders = served.into_values().flatten();
+        let senders = senders.map(|request| request.sender).collect();
+        (senders, self.remove_receivers(|_| true))
+    }
+
+    /// Whether a thread of the server of a generation may wait: there is no request. `None` if that
+    /// server has gone.
+    #[must_use]
+    pub fn may_wait(&self, generation: u64) -> Option<bool> {
+        (self.server == generation).then_some(self.queued.is_empty())
+    }
+
+    /// Takes out the server that has waited longest.
+    pub fn take_receiver(&mut self) -> Option<Receiver<T>> {
+        self.receivers.pop_front()
+    }
+
+    /// Adds a server that waits, the last one to be taken.
+    pub fn wait(&mut self, receiver: Receiver<T>) {
+        self.receivers.push_back(receiver);
+    }
+
+    /// Adds a request, behind those of its rank or a higher one.
+    pub fn queue(&mut self, request: Request<T>) {
+        let rank = request.rank;
+        let place = self.queued.partition_point(|other| other.rank >= rank);
+        self.queued.insert(place, request);
+    }
+
+    /// Adds a request before all of its rank: it was received, but could not be handed over.
+    pub fn queue_again(&mut self, request: Request<T>) {
+        let rank = request.rank;
+        let place = self.queued.partition_point(|other| other.rank > rank);
+        self.queued.insert(place, request);
+    }
+
+    /// Takes out the request to be received next.
+    pub fn take_queued(&mut self) -> Option<Request<T>> {
+        self.queued.pop_front()
+    }
+
+    /// Returns a number for a request. None is ever used twice.
+    pub fn new_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Has the server of a generation have a request.
+    ///
+    /// # Errors
+    /// The request, if that server has gone.
+    pub fn serve(
+        &mut self,
+        number: u64,
+        request: Request<T>,
+        generation: u64,
+    ) -> Result<(), Request<T>> {
+        if self.server != generation {
+            return Err(request);
+        }
+        self.served.insert(number, Some(request));
+        Ok(())
+    }
+
+    /// Takes out a request that a server has, to work on it: [`Self::put_back`] or
+    /// [`Self::finish`] follows.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn take(&mut self, number: u64) -> Result<Request<T>, NotTaken> {
+        let place = self.served.get_mut(&number).ok_or(NotTaken::Gone)?;
+        place.take().ok_or(NotTaken::Busy)
+    }
+
+    /// Puts back a request that was taken out.
+    ///
+    /// # Errors
+    /// The request, if all of them have been ended meanwhile.
+    pub fn put_back(&mut self, number: u64, request: Request<T>) -> Result<(), Request<T>> {
+        match self.served.get_mut(&number) {
+            Some(place) => {
+                *place = Some(request);
+                Ok(())
+            }
+            None => Err(request),
+        }
+    }
+
+    /// Forgets a request that was taken out.
+    pub fn finish(&mut self, number: u64) {
+        self.served.remove(&number);
+    }
+
+    /// Removes the senders that `is_chosen` accepts, except of requests that are taken out.
+    pub fn remove_senders(&mut self, is_chosen: impl Fn(&Request<T>) -> bool) -> Vec<T> {
+        let mut removed = Vec::new();
+        let (chosen, left) = core::mem::take(&mut self.queued)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(&is_chosen);
+        self.queued = left;
+        removed.extend(chosen.into_iter().map(|request| request.sender));
+        let is_chosen =
+            |_: &u64, place: &mut Option<Request<T>>| place.as_ref().is_some_and(&is_chosen);
+        let served = self.served.extract_if(.., is_chosen);
+        removed.extend(served.filter_map(|(_, place)| Some(place?.sender)));
+        removed
+    }
+
+    /// Removes the servers that wait and that `is_chosen` accepts.
+    pub fn remove_receivers(&mut self, is_chosen: impl Fn(&Receiver<T>) -> bool) -> Vec<T> {
+        let (chosen, left) = core::mem::take(&mut self.receivers)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(is_chosen);
+        self.receivers = left;
+        chosen.into_iter().map(|one| one.receiver).collect()
+    }
+
+    /// Returns the earliest timeout of those that `is_own` accepts.
+    #[must_use]
+    pub fn next_deadline(&self, is_own: impl Fn(&T) -> bool) -> Option<u64> {
+        let queued = self.queued.iter();
+        let requests = queued.chain(self.served.values().flatten());
+        let senders = requests.map(|request| (&request.sender, request.deadline_ns));
+        let receivers = self.receivers.iter();
+        let receivers = receivers.map(|one| (&one.receiver, one.deadline_ns));
+        let own = senders.chain(receivers).filter(|(task, _)| is_own(task));
+        own.filter_map(|(_, deadline_ns)| deadline_ns).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! What sending, receiving and replying have in common: a request in the hands of a thread.
+
+#![allow(
+    clippy::vec_box,
+    reason = "a thread is moved between lists by its address"
+)]
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use insula_abi::server::{MESSAGE_FOREVER, Message};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use crate::model::errno::Errno;
+use crate::syscall::deadline::deadline_after;
+use crate::task::address_space::base_access::{self, MissingPage};
+use crate::task::address_space::transfer::TransferError;
+use crate::task::endpoint::{self, Handle, ThreadRequest};
+use crate::task::flow::Flow;
+use crate::task::process::Process;
+use crate::task::thread::{InterruptedCall, Thread};
+use crate::task::transfer::transfer;
+
+/// For a copy from the server to the client, calls the client's side the source.
+pub(super) fn swap(error: TransferError) -> TransferError {
+    match error {
+        TransferError::Source(errno) => TransferError::Destination(errno),
+        TransferError::Destination(errno) => TransferError::Source(errno),
+    }
+}
+
+/// Where a request goes once a page of its sender has been faulted in.
+pub(super) enum Fault {
+    /// It is received again.
+    Queued(Handle),
+    /// The server works on it again.
+    Served(Handle, u64),
+}
+
+/// Faults in a page of a base mapping of the sender of a request, and has the server's thread make its
+/// call again.
+pub(super) fn fault_in(
+    thread: Box<Thread>,
+    mut request: ThreadRequest,
+    page: MissingPage,
+    of: Fault,
+) -> Flow {
+    Flow::handler(thread, move |thread| async move {
+        let MissingPage { address, access } = page;
+        match (request.sender.fault_in(address, access).await, of) {
+            (Ok(()), Fault::Queued(handle)) => handle.send_again(request),
+            (Ok(()), Fault::Served(handle, number)) => handle.put_back(number, request),
+            (Err(error), of) => {
+                if let Fault::Served(handle, number) = of {
+                    handle.finish(number);
+                }
+                // Where a program would get SIGBUS, a call fails with EFAULT.
+                let error = match error {
+                    Errno::EIO => Errno::EFAULT,
+                    error => error,
+                };
+                endpoint::resume(request.sender, Err(error));
+            }
+        }
+        Flow::Continue(repeat(thread))
+    })
+}
+
+/// Returns the page for which an access failed, if it is one of a base mapping.
+pub(super) fn missing_page(error: Errno) -> Option<MissingPage> {
+    (error == Errno::EBASEPAGE)
+        .then(base_access::take_missing)
+        .flatten()
+}
+
+/// Has a thread make its call again. It keeps its deadline.
+pub(super) fn repeat(mut thread: Box<Thread>) -> Box<Thread> {
+    thread.restarted_call = Some(InterruptedCall {
+        number: thread.context.registers.rax,
+        has_begun: false,
+    });
+    thread.repeats_call = true;
+    thread
+}
+
+/// Returns the time at which a call's timeout ends, in ns since boot.
+pub(super) fn deadline_ns(thread: &mut Thread, timeout_ns: u64) -> Option<u64> {
+    (timeout_ns != MESSAGE_FOREVER).then(|| {
+        *thread
+            .call_deadline_ns
+            .get_or_insert_with(|| deadline_after(timeout_ns))
+    })
+}
+
+/// Reads a structure of a program.
+pub(super) fn read_structure<T: FromZeros + FromBytes + IntoBytes + Immutable>(
+    process: &Process,
+    at: u64,
+) -> Result<T, Errno> {
+    let mut structure = T::new_zeroed();
+    process.space().read(at, structure.as_mut_bytes())?;
+    Ok(structure)
+}
+
+/// Hands a request over to a server's thread, whose message is at an address: the first bytes of what
+/// it may read, then the message. Errors of the source are the sender's.
+pub(super) fn hand_over(
+    request: &ThreadRequest,
+    number: u64,
+    (server, at): (&Process, u64),
+) -> Result<(), TransferError> {
+    let wanted: Message = read_structure(server, at).map_err(TransferError::Destination)?;
+    let first = request.readable.part(0, wanted.writable_length);
+    let from = (&*request.sender.process, first);
+    transfer(from, (server, wanted.writable_address))?;
+    let message = Message {
+        request: number,
+        operation: request.operation,
+        sender: request.sender.process.pages().pid() as u32,
+        words: request.words,
+        readable_address: 0,
+        readable_length: request.readable.length,
+        writable_address: 0,
+        writable_length: request.writable.length,
+    };
+    let written = server.space().write(at, message.as_bytes());
+    written.map_err(TransferError::Destination)
+}
+
+/// Has senders go on that have got their replies.
+pub(super) fn resume_all(threads: Vec<Box<Thread>>) {
+    threads
+        .into_iter()
+        .for_each(|thread| endpoint::resume(thread, Ok(0)));
+}

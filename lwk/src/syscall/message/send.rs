@@ -1,0 +1,104 @@
+//! Sending a request.
+
+use alloc::boxed::Box;
+
+use insula_abi::server::{Message, SYS_MESSAGE_SEND};
+
+use crate::hw::cores;
+use crate::model::endpoint::{Request, Window};
+use crate::model::errno::Errno;
+use crate::syscall::delegate::finish;
+use crate::syscall::message::request::{deadline_ns, hand_over, read_structure, repeat};
+use crate::task::address_space::transfer::TransferError;
+use crate::task::endpoint::{self, Handle, Sent, ThreadReceiver, ThreadRequest};
+use crate::task::flow::Flow;
+use crate::task::run_queue;
+use crate::task::thread::Thread;
+
+/// Sends a request, and waits for the reply.
+pub(in crate::syscall) fn send(
+    mut thread: Box<Thread>,
+    [handle, message, timeout_ns, ..]: [u64; 6],
+) -> Flow {
+    let found = endpoint::find(&thread.process, handle, false)
+        .and_then(|handle| Ok((handle, read_message(&thread, message)?)));
+    let (handle, content) = match found {
+        Ok(found) => found,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    let deadline_ns = deadline_ns(&mut thread, timeout_ns);
+    thread.interruptible_call = Some(SYS_MESSAGE_SEND);
+    thread.extended.save();
+    let request = request(thread, (message, content), deadline_ns);
+    match handle.send(request) {
+        Sent::Queued => Flow::Blocked,
+        Sent::To(receiver, request) => give(&handle, request, receiver),
+        Sent::Refused(error, sender) => finish(sender, Err(error)),
+    }
+}
+
+/// Reads the message of a request, which the reply will replace.
+fn read_message(thread: &Thread, at: u64) -> Result<Message, Errno> {
+    let message = read_structure(&thread.process, at)?;
+    let end = at.wrapping_add(size_of::<Message>() as u64);
+    thread.process.space().can_write(at, end)?;
+    Ok(message)
+}
+
+fn request(
+    sender: Box<Thread>,
+    (message, content): (u64, Message),
+    deadline_ns: Option<u64>,
+) -> ThreadRequest {
+    Request {
+        rank: sender.handle.priority().realtime(),
+        sender,
+        message,
+        operation: content.operation,
+        words: content.words,
+        readable: Window {
+            address: content.readable_address,
+            length: content.readable_length,
+        },
+        writable: Window {
+            address: content.writable_address,
+            length: content.writable_length,
+        },
+        deadline_ns,
+    }
+}
+
+/// Gives a request to a waiting server. If both are on this core, the server runs at once, in the
+/// sender's turn.
+fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Flow {
+    let ThreadReceiver {
+        mut receiver,
+        messages,
+        generation,
+        ..
+    } = receiver;
+    let number = handle.new_number();
+    match hand_over(&request, number, (&receiver.process, messages)) {
+        Ok(()) => {}
+        Err(TransferError::Source(error)) => {
+            // It may have missed other requests meanwhile.
+            run_queue::enqueue(repeat(receiver));
+            return finish(request.sender, Err(error));
+        }
+        Err(TransferError::Destination(_)) => {
+            // Its own call faults in the page, or fails.
+            handle.send_again(request);
+            run_queue::enqueue(repeat(receiver));
+            return Flow::Blocked;
+        }
+    }
+    handle.serve(number, request, generation);
+    receiver.context.registers.rax = 1;
+    match receiver.core == cores::number() {
+        true => Flow::Switch(receiver),
+        false => {
+            run_queue::enqueue(receiver);
+            Flow::Blocked
+        }
+    }
+}

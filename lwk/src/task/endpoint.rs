@@ -1,0 +1,378 @@
+//! Endpoints of this node by name, the handles that processes have of them, and the threads that wait
+//! there (protocol: `abi/include/insula_server.h`; queues: [`crate::model::endpoint`]).
+
+#![allow(
+    clippy::vec_box,
+    reason = "a thread is moved between lists by its address"
+)]
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use insula_abi::server::ENDPOINT_HANDLES_MAX;
+
+use crate::hw::cores;
+use crate::hw::memory::room::has_room;
+use crate::model::endpoint::{Endpoint, NotTaken, Receiver, Request};
+use crate::model::errno::{Errno, as_result};
+use crate::task::core_deadlines::CoreDeadlines;
+use crate::task::process::Process;
+use crate::task::run_queue;
+use crate::task::thread::Thread;
+
+/// Kernel memory needed for an endpoint, a handle, or a waiting thread.
+const ENTRY_BYTES: u64 = 4096;
+
+/// Name of an endpoint.
+pub(crate) type Name = Vec<u8>;
+/// A request of a thread.
+pub(crate) type ThreadRequest = Request<Box<Thread>>;
+/// A thread that waits for requests.
+pub(crate) type ThreadReceiver = Receiver<Box<Thread>>;
+type Queues = spin::Mutex<Endpoint<Box<Thread>>>;
+
+/// Timeouts of the threads that wait at endpoints.
+static DEADLINES: CoreDeadlines = CoreDeadlines::new();
+
+static REGISTRY: spin::Mutex<Registry> = spin::Mutex::new(Registry {
+    endpoints: BTreeMap::new(),
+    handles: BTreeMap::new(),
+});
+
+/// All endpoints and handles.
+struct Registry {
+    /// Those with a server, a handle, or someone who waits.
+    endpoints: BTreeMap<Name, Arc<Queues>>,
+    /// By process and number.
+    handles: BTreeMap<(u64, u32), Handle>,
+}
+
+/// A handle of a process.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    queues: Arc<Queues>,
+    /// Generation of the server that its process is; 0 for a client's.
+    pub(crate) generation: u64,
+}
+
+impl Registry {
+    fn add(&mut self, process: &Process, handle: Handle) -> Result<u32, Errno> {
+        let of = process.pages().number();
+        let used = self.handles.range((of, 0)..=(of, u32::MAX));
+        let number = (0..ENDPOINT_HANDLES_MAX as u32)
+            .zip(
+                used.map(|((_, number), _)| Some(*number))
+                    .chain(core::iter::repeat(None)),
+            )
+            .find_map(|(number, used)| (used != Some(number)).then_some(number));
+        let number = number.ok_or(Errno::EMFILE)?;
+        self.handles.insert((of, number), handle);
+        Ok(number)
+    }
+
+    /// Removes endpoints that nobody has any more.
+    fn remove_unused(&mut self) {
+        let is_used = |_: &Name, queues: &mut Arc<Queues>| {
+            Arc::strong_count(queues) > 1 || !queues.lock().is_idle()
+        };
+        self.endpoints.retain(is_used);
+    }
+}
+
+/// Locks the registry for a process that may have handles.
+fn registry_for(process: &Process) -> Result<spin::MutexGuard<'static, Registry>, Errno> {
+    has_room(ENTRY_BYTES)?;
+    let registry = REGISTRY.lock();
+    // Its handles have been closed, or will be under the lock.
+    match process.is_exiting() {
+        true => Err(Errno::EINTR),
+        false => Ok(registry),
+    }
+}
+
+/// Makes a process the server of an endpoint. Returns its handle.
+///
+/// # Errors
+/// [`Errno::EEXIST`], [`Errno::EMFILE`], [`Errno::ENOMEM`], [`Errno::EINTR`].
+pub(crate) fn create(process: &Process, name: Name) -> Result<u32, Errno> {
+    let mut registry = registry_for(process)?;
+    let queues = Arc::clone(registry.endpoints.entry(name).or_default());
+    let generation = queues.lock().begin_server().ok_or(Errno::EEXIST)?;
+    let handle = Handle {
+        queues: Arc::clone(&queues),
+        generation,
+    };
+    let number = registry.add(process, handle);
+    if number.is_err() {
+        queues.lock().end_server(generation);
+        drop(queues);
+        registry.remove_unused();
+    }
+    number
+}
+
+/// Opens an endpoint for a process as a client. Returns the handle.
+///
+/// # Errors
+/// [`Errno::ENOENT`], [`Errno::EMFILE`], [`Errno::ENOMEM`], [`Errno::EINTR`].
+pub(crate) fn open(process: &Process, name: &[u8]) -> Result<u32, Errno> {
+    let mut registry = registry_for(process)?;
+    let queues = registry.endpoints.get(name).ok_or(Errno::ENOENT)?;
+    let handle = Handle {
+        queues: Arc::clone(queues),
+        generation: 0,
+    };
+    registry.add(process, handle)
+}
+
+/// Returns a handle of a process: a server's, or a client's.
+///
+/// # Errors
+/// [`Errno::EBADF`].
+pub(crate) fn find(process: &Process, number: u64, is_server: bool) -> Result<Handle, Errno> {
+    let number = u32::try_from(number).map_err(|_| Errno::EBADF)?;
+    let registry = REGISTRY.lock();
+    let handle = registry.handles.get(&(process.pages().number(), number));
+    let right = handle.filter(|handle| (handle.generation != 0) == is_server);
+    right.cloned().ok_or(Errno::EBADF)
+}
+
+/// Closes a handle. Requests that the process has as a server end.
+///
+/// # Errors
+/// [`Errno::EBADF`].
+pub(crate) fn close(process: &Process, number: u64) -> Result<(), Errno> {
+    let number = u32::try_from(number).map_err(|_| Errno::EBADF)?;
+    let key = (process.pages().number(), number);
+    let mut registry = REGISTRY.lock();
+    let handle = registry.handles.remove(&key).ok_or(Errno::EBADF)?;
+    let ended = handle.end();
+    registry.remove_unused();
+    drop(registry);
+    resume_ended(ended);
+    Ok(())
+}
+
+/// Closes all handles of a process, by its number: it exits, or executes another program.
+pub(super) fn close_all(process: u64) {
+    let mut registry = REGISTRY.lock();
+    let of = (process, 0)..=(process, u32::MAX);
+    let closed: Vec<Handle> = registry
+        .handles
+        .extract_if(of, |_, _| true)
+        .map(|(_, handle)| handle)
+        .collect();
+    if closed.is_empty() {
+        return;
+    }
+    let ended: Vec<_> = closed.into_iter().map(Handle::end).collect();
+    registry.remove_unused();
+    drop(registry);
+    ended.into_iter().for_each(resume_ended);
+}
+
+/// Senders whose server has gone, and threads of that server.
+type Ended = (Vec<Box<Thread>>, Vec<Box<Thread>>);
+
+fn resume_ended((senders, receivers): Ended) {
+    resume_all(senders, Err(Errno::ECONNRESET));
+    resume_all(receivers, Err(Errno::EBADF));
+}
+
+/// What becomes of a request that is sent.
+pub(crate) enum Sent {
+    /// It waits until a server receives it.
+    Queued,
+    /// This server has waited for it, and is to be given it.
+    To(ThreadReceiver, ThreadRequest),
+    /// Its sender cannot wait, for this reason.
+    Refused(Errno, Box<Thread>),
+}
+
+impl Handle {
+    fn end(self) -> Ended {
+        match self.generation {
+            0 => (Vec::new(), Vec::new()),
+            generation => self.queues.lock().end_server(generation),
+        }
+    }
+
+    /// Takes out a waiting server to be given a request, or else queues the request.
+    pub(crate) fn send(&self, request: ThreadRequest) -> Sent {
+        if has_room(ENTRY_BYTES).is_err() {
+            return Sent::Refused(Errno::ENOMEM, request.sender);
+        }
+        let mut queues = self.queues.lock();
+        if let Some(receiver) = queues.take_receiver() {
+            return Sent::To(receiver, request);
+        }
+        // Else nobody would interrupt it any more.
+        if is_interrupted(&request.sender) {
+            return Sent::Refused(Errno::EINTR, request.sender);
+        }
+        DEADLINES.add(request.sender.core, request.deadline_ns);
+        queues.queue(request);
+        Sent::Queued
+    }
+
+    /// Queues a request again that was received, but could not be handed over.
+    pub(crate) fn send_again(&self, request: ThreadRequest) {
+        self.keep(0, request, |queues, request| {
+            queues.queue_again(request);
+            Ok(())
+        });
+    }
+
+    /// Takes out the request to be received next, and a number for it.
+    pub(crate) fn receive(&self) -> Option<(u64, ThreadRequest)> {
+        let mut queues = self.queues.lock();
+        let request = queues.take_queued()?;
+        Some((queues.new_number(), request))
+    }
+
+    /// Returns a number for a request.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.queues.lock().new_number()
+    }
+
+    /// Has a thread wait for requests.
+    ///
+    /// # Errors
+    /// The thread, with [`Errno::EAGAIN`] if there is a request, [`Errno::EINTR`] if it must not wait,
+    /// [`Errno::EBADF`] if the handle has been closed.
+    pub(crate) fn wait(&self, receiver: ThreadReceiver) -> Result<(), (Errno, Box<Thread>)> {
+        let mut queues = self.queues.lock();
+        let thread = &receiver.receiver;
+        let error = match queues.may_wait(self.generation) {
+            Some(_) if is_interrupted(thread) => Errno::EINTR,
+            Some(true) => {
+                DEADLINES.add(thread.core, receiver.deadline_ns);
+                queues.wait(receiver);
+                return Ok(());
+            }
+            Some(false) => Errno::EAGAIN,
+            None => Errno::EBADF,
+        };
+        Err((error, receiver.receiver))
+    }
+
+    /// Has the server of a generation have a request that it was given. If it has gone, the next one
+    /// receives the request.
+    pub(crate) fn serve(&self, number: u64, request: ThreadRequest, generation: u64) {
+        self.keep(number, request, |queues, request| {
+            if let Err(request) = queues.serve(number, request, generation) {
+                queues.queue_again(request);
+            }
+            Ok(())
+        });
+    }
+
+    /// Takes out a request that this server has.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub(crate) fn take(&self, number: u64) -> Result<ThreadRequest, NotTaken> {
+        self.queues.lock().take(number)
+    }
+
+    /// Puts a request back that was taken out. Its sender goes on if it has to.
+    pub(crate) fn put_back(&self, number: u64, request: ThreadRequest) {
+        self.keep(number, request, |queues, request| {
+            queues.put_back(number, request)
+        });
+    }
+
+    /// Forgets a request that was taken out: its sender gets its reply.
+    pub(crate) fn finish(&self, number: u64) {
+        self.queues.lock().finish(number);
+    }
+
+    /// Has `put` put a request in its place again, or has its sender go on, if something has ended its
+    /// wait while it was in none.
+    fn keep(
+        &self,
+        number: u64,
+        request: ThreadRequest,
+        put: impl FnOnce(&mut Endpoint<Box<Thread>>, ThreadRequest) -> Result<(), ThreadRequest>,
+    ) {
+        let (core, deadline_ns) = (request.sender.core, request.deadline_ns);
+        let mut queues = self.queues.lock();
+        // Who interrupts it sets its flags, then looks here.
+        if is_interrupted(&request.sender) {
+            queues.finish(number);
+            drop(queues);
+            return resume(request.sender, Err(Errno::EINTR));
+        }
+        DEADLINES.add(core, deadline_ns);
+        let refused = put(&mut queues, request);
+        drop(queues);
+        if let Err(request) = refused {
+            return resume(request.sender, Err(Errno::ECONNRESET));
+        }
+        if deadline_ns.is_some() && core != cores::number() {
+            cores::interrupt(core);
+        }
+    }
+}
+
+/// Whether a thread that waits has to go on.
+fn is_interrupted(thread: &Thread) -> bool {
+    thread.must_not_block() || thread.is_wakeable_by_signal()
+}
+
+/// Has a thread go on that has waited, with a result.
+pub(crate) fn resume(mut thread: Box<Thread>, result: Result<u64, Errno>) {
+    thread.context.registers.rax = as_result(result);
+    run_queue::enqueue(thread);
+}
+
+fn resume_all(threads: Vec<Box<Thread>>, result: Result<u64, Errno>) {
+    threads
+        .into_iter()
+        .for_each(|thread| resume(thread, result));
+}
+
+/// Wakes the threads of a process that wait at endpoints and that `is_chosen` accepts, with EINTR.
+pub(super) fn interrupt_waiters(process: u64, is_chosen: impl Fn(&Thread) -> bool) {
+    let is_chosen =
+        |thread: &Thread| thread.process.pages().number() == process && is_chosen(thread);
+    resume_all(remove(is_chosen, |_| true), Err(Errno::EINTR));
+}
+
+/// Wakes threads of a core whose timeout has expired, with ETIMEDOUT.
+pub(super) fn expire(core: u32, now_ns: u64) {
+    let is_due = |deadline_ns: Option<u64>| deadline_ns.is_some_and(|at_ns| at_ns <= now_ns);
+    let expired = remove(|thread| thread.core == core, is_due);
+    // Before the queues are looked at: other cores may add to them.
+    DEADLINES.set(core, None);
+    for queues in REGISTRY.lock().endpoints.values() {
+        let queues = queues.lock();
+        DEADLINES.add(core, queues.next_deadline(|thread| thread.core == core));
+    }
+    resume_all(expired, Err(Errno::ETIMEDOUT));
+}
+
+/// Removes waiting threads from all endpoints.
+fn remove(
+    is_chosen: impl Fn(&Thread) -> bool,
+    is_due: impl Fn(Option<u64>) -> bool,
+) -> Vec<Box<Thread>> {
+    let mut removed = Vec::new();
+    for queues in REGISTRY.lock().endpoints.values() {
+        let mut queues = queues.lock();
+        removed
+            .extend(queues.remove_senders(|one| is_chosen(&one.sender) && is_due(one.deadline_ns)));
+        removed.extend(
+            queues.remove_receivers(|one| is_chosen(&one.receiver) && is_due(one.deadline_ns)),
+        );
+    }
+    removed
+}
+
+/// Returns the earliest timeout of a core's threads that wait at endpoints, which may have been woken
+/// since.
+pub(super) fn next_deadline(core: u32) -> Option<u64> {
+    DEADLINES.next(core)
+}

@@ -1,0 +1,153 @@
+//! The system calls, by number.
+
+#![allow(unsafe_code, reason = "system calls are made by number")]
+
+use std::time::Duration;
+
+use insula_abi::server::{
+    MESSAGE_FOREVER, Message, Reply, SYS_ENDPOINT_CLOSE, SYS_ENDPOINT_CREATE, SYS_ENDPOINT_OPEN,
+    SYS_MESSAGE_READ, SYS_MESSAGE_RECEIVE, SYS_MESSAGE_SEND, SYS_MESSAGE_WRITE,
+};
+use nix::errno::Errno;
+use nix::libc;
+
+/// A handle of an endpoint, closed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Handle(u64);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: it touches no memory.
+        let _ = unsafe { call(SYS_ENDPOINT_CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// # Safety
+/// What the call does with this process's memory must be allowed.
+unsafe fn call(number: u64, [a, b, c, d, e, f]: [u64; 6]) -> Result<u64, Errno> {
+    // SAFETY: by the caller.
+    let result = unsafe { libc::syscall(number.cast_signed(), a, b, c, d, e, f) };
+    Errno::result(result).map(i64::cast_unsigned)
+}
+
+/// Returns a timeout as the kernel counts it.
+fn timeout_ns(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(MESSAGE_FOREVER, |timeout| {
+        u64::try_from(timeout.as_nanos())
+            .unwrap_or(MESSAGE_FOREVER)
+            .min(MESSAGE_FOREVER - 1)
+    })
+}
+
+fn named(number: u64, name: &str) -> Result<Handle, Errno> {
+    let arguments = [name.as_ptr() as u64, name.len() as u64, 0, 0, 0, 0];
+    // SAFETY: it reads the name.
+    unsafe { call(number, arguments) }.map(Handle)
+}
+
+pub(crate) fn create(name: &str) -> Result<Handle, Errno> {
+    named(SYS_ENDPOINT_CREATE, name)
+}
+
+pub(crate) fn open(name: &str) -> Result<Handle, Errno> {
+    named(SYS_ENDPOINT_OPEN, name)
+}
+
+/// Sends a request and waits for the reply, which replaces the message's words.
+pub(crate) fn send(
+    handle: &Handle,
+    message: &mut Message,
+    (readable, writable): (&[u8], &mut [u8]),
+    timeout: Option<Duration>,
+) -> Result<(), Errno> {
+    message.readable_address = readable.as_ptr() as u64;
+    message.readable_length = readable.len() as u64;
+    message.writable_address = writable.as_mut_ptr() as u64;
+    message.writable_length = writable.len() as u64;
+    let at = &raw mut *message as u64;
+    let arguments = [handle.0, at, timeout_ns(timeout), 0, 0, 0];
+    // SAFETY: 1. the message is borrowed exclusively. 2. A server reads `readable` and writes
+    // `writable`, borrowed as that, until the call returns.
+    unsafe { call(SYS_MESSAGE_SEND, arguments) }.map(drop)
+}
+
+/// A place for a received request, and for the first bytes of what may be read.
+#[derive(Debug)]
+pub(crate) struct Place<const FIRST: usize> {
+    pub(crate) message: Message,
+    pub(crate) first: [u8; FIRST],
+}
+
+impl<const FIRST: usize> Place<FIRST> {
+    pub(crate) fn new() -> Self {
+        Self {
+            message: Message::default(),
+            first: [0; FIRST],
+        }
+    }
+}
+
+/// Makes a reply, if there is one; then receives a request, if there is a place for one.
+pub(crate) fn receive<const FIRST: usize>(
+    handle: &Handle,
+    place: Option<&mut Place<FIRST>>,
+    reply: Option<(u64, &crate::Reply<'_>)>,
+    timeout: Option<Duration>,
+) -> Result<(), Errno> {
+    let reply = reply.map(|(request, reply)| Reply {
+        request,
+        words: reply.words,
+        data_address: reply.data.as_ptr() as u64,
+        data_length: reply.data.len() as u64,
+    });
+    let (messages, count) = place.map_or((0, 0), |place| {
+        place.message.writable_address = place.first.as_mut_ptr() as u64;
+        place.message.writable_length = FIRST as u64;
+        (&raw mut place.message as u64, 1)
+    });
+    let (replies, reply_count) = reply
+        .as_ref()
+        .map_or((0, 0), |reply| (&raw const *reply as u64, 1));
+    let arguments = [
+        handle.0,
+        messages,
+        count,
+        replies,
+        reply_count,
+        timeout_ns(timeout),
+    ];
+    // SAFETY: 1. the reply and its data are borrowed. 2. Message and first bytes are written, and
+    // borrowed exclusively.
+    unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.map(drop)
+}
+
+/// Copies from what the client of a request lets be read. Returns the number of bytes.
+pub(crate) fn read(
+    handle: &Handle,
+    request: u64,
+    offset: u64,
+    to: &mut [u8],
+) -> Result<usize, Errno> {
+    let (at, length) = (to.as_mut_ptr() as u64, to.len() as u64);
+    // SAFETY: it writes to `to`, at most its length.
+    let done = unsafe { call(SYS_MESSAGE_READ, [handle.0, request, offset, at, length, 0]) };
+    done.map(|done| done as usize)
+}
+
+/// Copies to what the client of a request lets be written. Returns the number of bytes.
+pub(crate) fn write(
+    handle: &Handle,
+    request: u64,
+    offset: u64,
+    from: &[u8],
+) -> Result<usize, Errno> {
+    let (at, length) = (from.as_ptr() as u64, from.len() as u64);
+    // SAFETY: it reads `from`, at most its length.
+    let done = unsafe {
+        call(
+            SYS_MESSAGE_WRITE,
+            [handle.0, request, offset, at, length, 0],
+        )
+    };
+    done.map(|done| done as usize)
+}
