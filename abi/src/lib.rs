@@ -7,7 +7,8 @@
 //! ([`hotplug`]), granted memory in `include/insula_grant.h` ([`grant`]), shared cores in
 //! `include/insula_shared_core.h` ([`shared_core`]), virtio messages in
 //! `include/insula_virtio.h` ([`virtio`]), and messages between programs of a lightweight-kernel node in
-//! `include/insula_server.h` ([`server`]).
+//! `include/insula_server.h` ([`server`]), by which file servers are asked: `include/insula_files.h`
+//! ([`files`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the
@@ -22,6 +23,7 @@
 pub mod channel;
 mod control;
 mod device;
+pub mod files;
 pub mod grant;
 pub mod hotplug;
 pub mod ioctl;

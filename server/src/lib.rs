@@ -27,6 +27,7 @@
 mod client;
 mod endpoint;
 mod error;
+pub mod files;
 mod handler;
 pub mod local;
 mod sys;

@@ -9,6 +9,7 @@ use std::process::Command;
 
 mod channel;
 mod control;
+mod files;
 mod grant;
 mod hotplug;
 mod lwk;
@@ -18,7 +19,7 @@ mod server;
 mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
@@ -31,6 +32,7 @@ const HEADERS: [&str; 12] = [
     "insula_shared_core.h",
     "insula_virtio.h",
     "insula_server.h",
+    "insula_files.h",
 ];
 
 /// A C expression and the value that Rust has for it.
@@ -93,7 +95,7 @@ fn constants() -> Facts {
         shared_core::constants(),
         virtio::constants(),
         server::constants(),
-        Facts::new(),
+        files::constants(),
     ])
 }
 
@@ -105,7 +107,7 @@ fn enumerators() -> Facts {
         monitor::enumerators(),
         grant::enumerators(),
         hotplug::enumerators(),
-        Facts::new(),
+        files::enumerators(),
         Facts::new(),
         Facts::new(),
         Facts::new(),

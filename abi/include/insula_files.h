@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * insula_files.h - what a lightweight kernel asks a file server: the calls of programs on files below
+ * a mount point of that server (messages: insula_server.h)
+ *
+ * The kernel knows where programs have mounted which server, and which of their descriptors are open
+ * files of a server. A call on one of these becomes a request, whose sender is the calling thread. Word
+ * 0 of the reply is the call's result, as of a system call: a value, or a negative error number.
+ *
+ * Word 0 of a request is a handle that the server has given: an open file description, which may have
+ * several descriptors; INSULA_FILE_NONE for none. The other words are in the list of operations.
+ *
+ * Operations with paths (P) have them in front of what may be read, each with its NUL:
+ *
+ *	the mount point, without a trailing slash
+ *	the path below it, from the directory of the handle if there is one
+ *	a second path, if the operation has one: from the directory of the handle in word 1
+ *
+ * Paths are as programs have them, with ".", ".." and symbolic links. The server resolves them; one
+ * that leaves the mount fails with EXDEV. An empty path means the handle's own file.
+ *
+ * Offsets are in bytes. INSULA_FILE_CURRENT as an offset means that of the description, which then
+ * advances.
+ */
+#ifndef INSULA_FILES_H
+#define INSULA_FILES_H
+
+#include <linux/types.h>
+
+#define INSULA_FILE_NONE	(~0ULL)
+#define INSULA_FILE_CURRENT	(~0ULL)
+
+/* Flags, modes and structures are Linux', as of the call of that name. */
+enum insula_file_operation {
+	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode. Result: a handle; word 1: st_mode */
+	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
+	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */
+	INSULA_FILE_WRITE = 4,		/* 1: offset. Reads what is to be written */
+	INSULA_FILE_SEEK = 5,		/* 1: offset, 2: whence */
+	INSULA_FILE_STAT = 6,		/* P; 1: AT_ flags. Writes a struct stat */
+	INSULA_FILE_STATX = 7,		/* P; 1: AT_ flags, 2: mask. Writes a struct statx */
+	INSULA_FILE_ACCESS = 8,		/* P; 1: mode, 2: AT_ flags */
+	INSULA_FILE_MKDIR = 9,		/* P; 1: mode */
+	INSULA_FILE_UNLINK = 10,	/* P; 1: AT_REMOVEDIR or 0 */
+	INSULA_FILE_RENAME = 11,	/* PP; 1: second handle, 2: RENAME_ flags */
+	INSULA_FILE_LINK = 12,		/* PP; 1: second handle, 2: AT_ flags */
+	INSULA_FILE_SYMLINK = 13,	/* PP: the new path, the target */
+	INSULA_FILE_READLINK = 14,	/* P. Writes the target */
+	INSULA_FILE_CHMOD = 15,		/* P; 1: mode, 2: AT_ flags */
+	INSULA_FILE_CHOWN = 16,		/* P; 1: user, 2: group (-1: as it is), 3: AT_ flags */
+	INSULA_FILE_UTIMES = 17,	/* P; 1: AT_ flags, 2: whether two struct timespec follow the path */
+	INSULA_FILE_TRUNCATE = 18,	/* P; 1: length */
+	INSULA_FILE_ALLOCATE = 19,	/* 1: mode, 2: offset, 3: length */
+	INSULA_FILE_SYNC = 20,		/* 1: whether the data alone are enough */
+	INSULA_FILE_READDIR = 21,	/* Writes struct linux_dirent64 */
+	INSULA_FILE_STATFS = 22,	/* P. Writes a struct statfs */
+	INSULA_FILE_FLAGS = 23,		/* 1: new status flags, or INSULA_FILE_NONE. Result: the old ones */
+	INSULA_FILE_FLOCK = 24,		/* 1: LOCK_ operation */
+};
+
+#endif /* INSULA_FILES_H */

@@ -1,0 +1,107 @@
+//! Open file descriptions, which have one offset for all descriptors of theirs.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::files::system::Inode;
+
+/// Most open files.
+const DESCRIPTIONS_MAX: usize = 1 << 20;
+/// Status flags that programs may change by fcntl(2).
+const CHANGEABLE: u32 =
+    (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
+
+/// An open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    pub(super) inode: Inode,
+    /// Flags of open(2).
+    pub(super) flags: u32,
+    /// Bytes; of a directory, the place of the last entry that was listed.
+    pub(super) offset: u64,
+}
+
+impl Description {
+    fn has(&self, flag: i32) -> bool {
+        self.flags & flag as u32 == flag as u32
+    }
+
+    /// Whether writes go to the end.
+    pub(super) fn appends(&self) -> bool {
+        self.has(libc::O_APPEND)
+    }
+
+    /// Whether it is a place alone, without access to the content.
+    pub(super) fn is_path(&self) -> bool {
+        self.has(libc::O_PATH)
+    }
+
+    /// Fails with [`Errno::EBADF`] unless the content may be read.
+    pub(super) fn may_read(&self) -> Result<(), Errno> {
+        let mode = self.flags as i32 & libc::O_ACCMODE;
+        match !self.is_path() && matches!(mode, libc::O_RDONLY | libc::O_RDWR) {
+            true => Ok(()),
+            false => Err(Errno::EBADF),
+        }
+    }
+
+    /// Fails with [`Errno::EBADF`] unless it may be written.
+    pub(super) fn may_write(&self) -> Result<(), Errno> {
+        let mode = self.flags as i32 & libc::O_ACCMODE;
+        match !self.is_path() && matches!(mode, libc::O_WRONLY | libc::O_RDWR) {
+            true => Ok(()),
+            false => Err(Errno::EBADF),
+        }
+    }
+
+    /// Sets the status flags that can be changed. Returns the old flags.
+    pub(super) fn set_flags(&mut self, flags: u32) -> u32 {
+        let before = self.flags;
+        self.flags = before & !CHANGEABLE | flags & CHANGEABLE;
+        before
+    }
+}
+
+/// All open files, by handle.
+#[derive(Debug, Default)]
+pub(super) struct Descriptions {
+    open: BTreeMap<u64, Description>,
+    last: u64,
+    /// How often each inode is open.
+    counts: BTreeMap<Inode, u32>,
+}
+
+impl Descriptions {
+    /// Adds one. Returns its handle, which is never used again.
+    pub(super) fn add(&mut self, description: Description) -> Result<u64, Errno> {
+        if self.open.len() >= DESCRIPTIONS_MAX {
+            return Err(Errno::ENFILE);
+        }
+        self.last += 1;
+        *self.counts.entry(description.inode).or_default() += 1;
+        self.open.insert(self.last, description);
+        Ok(self.last)
+    }
+
+    pub(super) fn find(&mut self, handle: u64) -> Result<&mut Description, Errno> {
+        // The server may have been another one, which has died with its descriptions.
+        self.open.get_mut(&handle).ok_or(Errno::ESTALE)
+    }
+
+    /// Removes one. Returns its inode, if it is open no more.
+    pub(super) fn remove(&mut self, handle: u64) -> Option<Inode> {
+        let inode = self.open.remove(&handle)?.inode;
+        let count = self.counts.get_mut(&inode)?;
+        *count -= 1;
+        (*count == 0).then(|| {
+            self.counts.remove(&inode);
+            inode
+        })
+    }
+
+    pub(super) fn is_open(&self, inode: Inode) -> bool {
+        self.counts.contains_key(&inode)
+    }
+}

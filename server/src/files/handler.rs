@@ -1,0 +1,139 @@
+//! The requests of the kernel, one function for each.
+
+use insula_abi::files::{NONE, operation};
+use nix::errno::Errno;
+use nix::libc;
+
+use crate::files::attributes::{Attributes, FileType, PERMISSIONS};
+use crate::files::description::Descriptions;
+use crate::files::names::Paths;
+use crate::files::reply;
+use crate::files::system::{FileSystem, Inode};
+use crate::files::walk::{End, Place, walk};
+use crate::{Handler, Reply, Request};
+
+/// A file server: a file system, and who has which of its files open.
+#[derive(Debug)]
+pub struct Files<F> {
+    pub(super) system: F,
+    pub(super) open: Descriptions,
+    /// What the client gets with the reply.
+    pub(super) data: Vec<u8>,
+}
+
+impl<F: FileSystem> Files<F> {
+    /// Serves a file system.
+    pub fn new(system: F) -> Self {
+        Self {
+            system,
+            open: Descriptions::default(),
+            data: Vec::new(),
+        }
+    }
+
+    /// Returns the file system.
+    pub fn system(&mut self) -> &mut F {
+        &mut self.system
+    }
+
+    fn result(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
+        match request.operation {
+            operation::OPEN => self.open(request),
+            operation::RELEASE => self.release(request.words[0]),
+            operation::READ => self.read(request),
+            operation::WRITE => self.write(request),
+            operation::SEEK => self.seek(request.words),
+            operation::STAT | operation::STATX => self.stat(request),
+            operation::ACCESS => self.access(request),
+            operation::MKDIR => self.make(request, FileType::Directory),
+            operation::SYMLINK => self.make(request, FileType::Link),
+            operation::UNLINK => self.unlink(request),
+            operation::RENAME => self.rename(request),
+            operation::LINK => self.link(request),
+            operation::READLINK => self.read_link(request),
+            operation::CHMOD | operation::CHOWN | operation::UTIMES | operation::TRUNCATE => {
+                self.change(request)
+            }
+            operation::ALLOCATE => self.allocate(request.words),
+            operation::SYNC => self.sync(request.words),
+            operation::READDIR => self.list(request),
+            operation::STATFS => self.statistics(request),
+            operation::FLAGS => self.flags(request.words),
+            operation::FLOCK => Err(Errno::ENOLCK),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// Returns the directory from which the paths of a handle start.
+    pub(super) fn start(&mut self, handle: u64) -> Result<Inode, Errno> {
+        match handle {
+            NONE => Ok(self.system.root()),
+            handle => Ok(self.open.find(handle)?.inode),
+        }
+    }
+
+    /// Walks the first path of a request.
+    pub(super) fn place(&mut self, request: &Request<'_>, end: End) -> Result<Place, Errno> {
+        let paths = Paths::read(request, 1)?;
+        self.walk(request.words[0], &paths.first, &paths.mount, end)
+    }
+
+    /// Returns the attributes of what is made in a directory: of its group, if it says so.
+    pub(super) fn new_attributes(
+        &mut self,
+        directory: Inode,
+        kind: FileType,
+        mode: u32,
+    ) -> Result<Attributes, Errno> {
+        let of = self.system.attributes(directory)?;
+        let is_of_group = of.permissions & libc::S_ISGID != 0;
+        let inherited = match is_of_group && kind == FileType::Directory {
+            true => libc::S_ISGID,
+            false => 0,
+        };
+        Ok(Attributes {
+            kind,
+            permissions: mode & PERMISSIONS | inherited,
+            group: if is_of_group { of.group } else { 0 },
+            ..Attributes::default()
+        })
+    }
+
+    pub(super) fn walk(
+        &mut self,
+        handle: u64,
+        path: &[u8],
+        mount: &[u8],
+        end: End,
+    ) -> Result<Place, Errno> {
+        let start = self.start(handle)?;
+        walk(&mut self.system, start, path, mount, end)
+    }
+}
+
+impl<F: FileSystem> Handler for Files<F> {
+    fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
+        self.data.clear();
+        let result = self.result(request);
+        if result.is_err() {
+            self.data.clear();
+        }
+        let mut words = reply::words(result);
+        if let (operation::OPEN, Ok(handle)) = (request.operation, result) {
+            words[1] = self.mode(handle);
+        }
+        Reply {
+            words,
+            data: &self.data,
+        }
+    }
+}
+
+impl<F: FileSystem> Files<F> {
+    /// Returns the `st_mode` of an open file.
+    fn mode(&mut self, handle: u64) -> u64 {
+        let inode = self.open.find(handle).map(|description| description.inode);
+        let attributes = inode.and_then(|inode| self.system.attributes(inode));
+        attributes.map_or(0, |of| u64::from(of.kind.mode() | of.permissions))
+    }
+}

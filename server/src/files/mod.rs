@@ -1,0 +1,28 @@
+//! File servers: the calls of unmodified programs on files, answered by a file system.
+//!
+//! The lightweight kernel turns a program's call on a file below a mount point into a request
+//! (`abi/include/insula_files.h`). [`Files`] has what is Linux' about it: open file descriptions with
+//! their offsets and flags, walks of paths, symbolic links, the structures of stat(2) and getdents(2), and
+//! the errors in the right order. What is left is a [`FileSystem`]: inodes, names and blocks. [`Memory`]
+//! is one.
+
+mod attributes;
+mod content;
+mod description;
+mod directory;
+mod handler;
+mod memory;
+mod names;
+mod reply;
+mod status;
+mod system;
+mod tree;
+mod walk;
+
+pub use attributes::{Attributes, Changes, FileType, Time};
+pub use handler::Files;
+pub use memory::Memory;
+pub use system::{Entry, FileSystem, Inode, Statistics};
+
+#[cfg(test)]
+mod tests;

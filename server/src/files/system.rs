@@ -1,0 +1,104 @@
+//! What a file system does.
+
+use nix::errno::Errno;
+
+use crate::files::attributes::{Attributes, Changes};
+
+/// Number of an inode. 0 is none.
+pub type Inode = u64;
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place in the directory, by which listing goes on behind it: 3 at least, and never another
+    /// name's.
+    pub cookie: u64,
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub inode: Inode,
+}
+
+/// Room in a file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Free ones.
+    pub free_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free ones.
+    pub free_inodes: u64,
+}
+
+/// A file system. Names are checked: not empty, `.` or `..`, at most 255 bytes without `/` and 0; and
+/// inodes are those that it has named, of the type that the call needs. Times of files are the system's
+/// to keep.
+///
+/// All calls fail with the errors of the system call that needs them.
+#[expect(clippy::missing_errors_doc, reason = "said above")]
+pub trait FileSystem {
+    /// The root directory.
+    fn root(&self) -> Inode;
+
+    /// What a name in a directory names: [`Errno::ENOENT`] if nothing.
+    fn lookup(&mut self, directory: Inode, name: &[u8]) -> Result<Inode, Errno>;
+
+    /// The directory that a directory is in; the root's is itself.
+    fn parent(&mut self, directory: Inode) -> Result<Inode, Errno>;
+
+    /// The attributes of an inode.
+    fn attributes(&mut self, inode: Inode) -> Result<Attributes, Errno>;
+
+    /// Changes attributes. A new size cuts a file, or has it end with zeros.
+    fn change(&mut self, inode: Inode, changes: &Changes) -> Result<(), Errno>;
+
+    /// The bytes of a file from an offset to the end of their block or of the file, whichever is first;
+    /// none at its end.
+    fn read(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno>;
+
+    /// Writes bytes; what lies between the end and the offset becomes zeros. Returns how many were
+    /// written: fewer than given where there is no more room, but one at least.
+    fn write(&mut self, file: Inode, offset: u64, bytes: &[u8]) -> Result<usize, Errno>;
+
+    /// Has a range of a file have blocks, so that writing there does not fail for want of room.
+    fn allocate(&mut self, file: Inode, offset: u64, length: u64) -> Result<(), Errno>;
+
+    /// Frees the blocks of a range, which reads as zeros then.
+    fn punch(&mut self, file: Inode, offset: u64, length: u64) -> Result<(), Errno>;
+
+    /// Creates a file, directory or symbolic link under a name that is free. `target` is a link's.
+    fn create(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        attributes: &Attributes,
+        target: &[u8],
+    ) -> Result<Inode, Errno>;
+
+    /// The target of a symbolic link.
+    fn target(&mut self, link: Inode) -> Result<Vec<u8>, Errno>;
+
+    /// Gives an inode that is no directory one more name.
+    fn link(&mut self, inode: Inode, directory: Inode, name: &[u8]) -> Result<(), Errno>;
+
+    /// Removes a name; of a directory, an empty one. The inode stays until [`FileSystem::free`].
+    fn unlink(&mut self, directory: Inode, name: &[u8]) -> Result<(), Errno>;
+
+    /// Moves a name to another place, which is free.
+    fn rename(&mut self, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(), Errno>;
+
+    /// The first entry of a directory behind a place, in any order that stays the same.
+    fn next_entry(&mut self, directory: Inode, after: u64) -> Result<Option<Entry>, Errno>;
+
+    /// Frees an inode without names that nobody has open.
+    fn free(&mut self, inode: Inode) -> Result<(), Errno>;
+
+    /// Returns when what was written of an inode would survive a loss of power, or only its data and what
+    /// is needed to read them.
+    fn sync(&mut self, inode: Inode, data_only: bool) -> Result<(), Errno>;
+
+    /// The room that there is.
+    fn statistics(&mut self) -> Result<Statistics, Errno>;
+}

@@ -1,0 +1,167 @@
+//! Tests of file servers: the same calls on one in memory and on this computer's own file system have
+//! the same results.
+
+mod calls;
+mod linux;
+mod served;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use self::calls::{Calls, Outcome, Step};
+use self::linux::Linux;
+use self::served::Served;
+
+/// Plays steps on both. Fails where they differ.
+fn are_alike(steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut served = Served::new();
+    let mut linux = Linux::new();
+    for (at, step) in steps.iter().enumerate() {
+        let (ours, theirs) = (served.play(step), linux.play(step));
+        prop_assert_eq!(&ours, &theirs, "step {} {:?}: left is ours", at, step);
+    }
+    let (ours, theirs) = (tree(&mut served), tree(&mut linux));
+    prop_assert_eq!(ours, theirs);
+    Ok(())
+}
+
+/// Everything below the root: status, and content or names, by path.
+fn tree(calls: &mut impl Calls) -> BTreeMap<String, Outcome> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![String::new()];
+    while let Some(folder) = left.pop() {
+        let Outcome::Names(names) = calls.play(&Step::List(format!("{folder}."))) else {
+            continue;
+        };
+        for name in names.iter().filter(|name| !matches!(&***name, "." | "..")) {
+            let path = format!("{folder}{name}");
+            found.insert(path.clone(), calls.play(&Step::Stat(path.clone(), false)));
+            found.insert(
+                format!("{path} (content)"),
+                calls.play(&Step::Content(path.clone())),
+            );
+            left.push(format!("{path}/"));
+        }
+    }
+    found
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let name = prop_oneof![
+        6 => prop::sample::select(vec!["a", "b", "c", "d"]).prop_map(str::to_owned),
+        1 => prop::sample::select(vec![".", "..", ""]).prop_map(str::to_owned),
+    ];
+    let names = prop::collection::vec(name, 1..4);
+    (names, prop::bool::weighted(0.1)).prop_map(|(names, slash)| {
+        let path = names.join("/");
+        let path = path.trim_start_matches('/').to_owned();
+        // An empty one is the kernel's to refuse, and a walk above the root leaves the mount.
+        match path.is_empty() || leaves(&path) {
+            true => "a".to_owned(),
+            false => path + if slash { "/" } else { "" },
+        }
+    })
+}
+
+/// Whether a path may go above its start, whatever its names are.
+fn leaves(path: &str) -> bool {
+    path.split('/').any(|name| name == "..")
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bits = || (0..4_u8, 0..16_u8);
+    prop_oneof![
+        4 => (path(), bits()).prop_map(|(path, (mode, bits))| Step::Open(path, mode, bits)),
+        1 => (0..6_usize).prop_map(Step::Close),
+        3 => (0..6_usize, 0..20_000_usize).prop_map(|(file, size)| Step::Read(file, size)),
+        3 => (0..6_usize, 1..20_000_usize, any::<u8>())
+            .prop_map(|(file, size, byte)| Step::Write(file, size, byte)),
+        2 => (0..6_usize, 0..30_000_i64, 0..9000_usize)
+            .prop_map(|(file, at, size)| Step::ReadAt(file, at, size)),
+        2 => (0..6_usize, 0..30_000_i64, 1..9000_usize, any::<u8>())
+            .prop_map(|(file, at, size, byte)| Step::WriteAt(file, at, size, byte)),
+        2 => (0..6_usize, -9000..30_000_i64, 0..4_i32)
+            .prop_map(|(file, at, whence)| Step::Seek(file, at, whence)),
+        1 => (0..6_usize, -1..30_000_i64).prop_map(|(file, size)| Step::Truncate(file, size)),
+        1 => (0..6_usize, 0..9000_i64, 0..9000_i64, any::<bool>())
+            .prop_map(|(file, at, size, punches)| Step::Allocate(file, at, size, punches)),
+        2 => path().prop_map(Step::Mkdir),
+        2 => (path(), any::<bool>()).prop_map(|(path, directory)| Step::Unlink(path, directory)),
+        3 => (path(), path(), any::<bool>()).prop_map(|(from, to, new)| Step::Rename(from, to, new)),
+        1 => (path(), path(), any::<bool>()).prop_map(|(from, to, follows)| Step::Link(from, to, follows)),
+        2 => (path(), path()).prop_map(|(target, path)| Step::Symlink(target, path)),
+        1 => path().prop_map(Step::ReadLink),
+        2 => (path(), any::<bool>()).prop_map(|(path, follows)| Step::Stat(path, follows)),
+        1 => (path(), 0..0o7777_u32).prop_map(|(path, mode)| Step::Chmod(path, mode)),
+        1 => (path(), 1..2_000_000_000_i64).prop_map(|(path, at)| Step::Touch(path, at)),
+        1 => path().prop_map(Step::List),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn calls_have_linux_results(steps in prop::collection::vec(step(), 1..60)) {
+        are_alike(&steps)?;
+    }
+}
+
+#[test]
+fn room_that_ends_is_told() {
+    let mut served = Served::with_room(5 * 4096);
+    served.play(&Step::Open("a".into(), 2, 1));
+    assert_eq!(
+        served.play(&Step::Write(0, 30_000, 7)),
+        Outcome::Value(5 * 4096)
+    );
+    let full = Outcome::Error(nix::libc::ENOSPC);
+    assert_eq!(served.play(&Step::Write(0, 1, 7)), full);
+    assert_eq!(served.play(&Step::Truncate(0, 4096)), Outcome::Value(0));
+    assert_eq!(served.play(&Step::Seek(0, 0, 0)), Outcome::Value(0));
+    assert_eq!(
+        served.play(&Step::Write(0, 30_000, 7)),
+        Outcome::Value(5 * 4096)
+    );
+}
+
+#[test]
+fn an_unlinked_file_lives_as_long_as_it_is_open() {
+    let mut served = Served::with_room(4096);
+    served.play(&Step::Open("a".into(), 2, 1));
+    served.play(&Step::Write(0, 10, 7));
+    assert_eq!(
+        served.play(&Step::Unlink("a".into(), false)),
+        Outcome::Value(0)
+    );
+    assert_eq!(
+        served.play(&Step::ReadAt(0, 0, 10)),
+        Outcome::Bytes(vec![7; 10])
+    );
+    let before = served.free_blocks();
+    served.play(&Step::Close(0));
+    assert_eq!((before, served.free_blocks()), (0, 1));
+}
+
+#[test]
+fn links_leave_the_mount_nowhere() {
+    let mut served = Served::new();
+    served.play(&Step::Mkdir("d".into()));
+    for (target, expected) in [
+        ("/etc/passwd", nix::libc::EXDEV),
+        ("/mnt/served", nix::libc::EXDEV),
+        ("/mnt/server/d", 0),
+        ("/mnt/server", 0),
+        ("../../x", nix::libc::EXDEV),
+        ("..", 0),
+    ] {
+        served.play(&Step::Unlink("d/link".into(), false));
+        let made = served.play(&Step::Symlink(target.into(), "d/link".into()));
+        assert_eq!(made, Outcome::Value(0));
+        let found = match served.play(&Step::Stat("d/link".into(), true)) {
+            Outcome::Error(error) => error,
+            _ => 0,
+        };
+        assert_eq!(found, expected, "{target}");
+    }
+}

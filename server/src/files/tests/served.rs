@@ -1,0 +1,279 @@
+//! The same calls as requests to a server.
+
+use insula_abi::files::{CURRENT, NONE, operation};
+use nix::libc;
+
+use super::calls::{Calls, Outcome, Step, open_flags, status};
+use crate::files::{FileSystem, Files, Memory};
+use crate::{Call, Words, local};
+
+pub(super) struct Served {
+    files: Files<Memory>,
+    handles: Vec<u64>,
+}
+
+const MOUNT: &str = "/mnt/server";
+/// No handle was ever that.
+const CLOSED: u64 = u64::MAX - 1;
+
+impl Served {
+    pub(super) fn new() -> Self {
+        Self::with_room(1 << 30)
+    }
+
+    pub(super) fn with_room(bytes: u64) -> Self {
+        Self {
+            files: Files::new(Memory::new(bytes)),
+            handles: Vec::new(),
+        }
+    }
+
+    pub(super) fn free_blocks(&mut self) -> u64 {
+        self.files.system().statistics().unwrap().free_blocks
+    }
+
+    fn handle(&self, at: usize) -> u64 {
+        self.handles.get(at).copied().unwrap_or(CLOSED)
+    }
+
+    /// Makes a request. Returns its words.
+    fn ask(
+        &mut self,
+        operation: u32,
+        words: &[u64],
+        readable: &[u8],
+        writable: &mut [u8],
+    ) -> Words {
+        let mut all = Words::default();
+        all[..words.len()].copy_from_slice(words);
+        let call = Call {
+            operation,
+            words: all,
+            readable,
+            writable,
+            timeout: None,
+        };
+        // Sometimes the paths come with the request, sometimes they have to be read.
+        let first = (readable.len() % 2) * 256;
+        local::call_with_first(&mut self.files, call, first)
+    }
+
+    fn value(&mut self, operation: u32, words: &[u64], readable: &[u8]) -> Outcome {
+        outcome(self.ask(operation, words, readable, &mut [])[0])
+    }
+
+    fn bytes(&mut self, operation: u32, words: &[u64], readable: &[u8], size: usize) -> Outcome {
+        let mut buffer = vec![0; size];
+        let [result, ..] = self.ask(operation, words, readable, &mut buffer);
+        match outcome(result) {
+            Outcome::Value(length) => {
+                buffer.truncate(length as usize);
+                Outcome::Bytes(buffer)
+            }
+            error => error,
+        }
+    }
+
+    fn open(&mut self, path: &str, flags: i32) -> Outcome {
+        let words = [NONE, flags as u64, 0o640];
+        outcome(self.ask(operation::OPEN, &words, &paths(&[path]), &mut [])[0])
+    }
+
+    /// Opens a file, does something with its handle, and closes it.
+    fn with(
+        &mut self,
+        path: &str,
+        flags: i32,
+        action: impl FnOnce(&mut Self, u64) -> Outcome,
+    ) -> Outcome {
+        match self.open(path, flags) {
+            Outcome::Value(handle) => {
+                let handle = handle as u64;
+                let result = action(self, handle);
+                self.value(operation::RELEASE, &[handle], &[]);
+                result
+            }
+            error => error,
+        }
+    }
+
+    fn list(&mut self, handle: u64) -> Outcome {
+        let mut names = Vec::new();
+        loop {
+            // Small, so that a listing takes several calls.
+            match self.bytes(operation::READDIR, &[handle], &[], 80) {
+                Outcome::Bytes(bytes) if bytes.is_empty() => break,
+                Outcome::Bytes(bytes) => add_names(&bytes, &mut names),
+                error => return error,
+            }
+        }
+        names.sort();
+        Outcome::Names(names)
+    }
+}
+
+fn outcome(result: u64) -> Outcome {
+    match result.cast_signed() {
+        error @ -4095..0 => Outcome::Error(-error as i32),
+        value => Outcome::Value(value),
+    }
+}
+
+/// The mount point and paths, each with its NUL.
+fn paths(all: &[&str]) -> Vec<u8> {
+    let all = [&[MOUNT], all].concat();
+    all.iter()
+        .flat_map(|path| [path.as_bytes(), &[0]].concat())
+        .collect()
+}
+
+fn add_names(mut bytes: &[u8], to: &mut Vec<String>) {
+    while !bytes.is_empty() {
+        let size = usize::from(u16::from_le_bytes([bytes[16], bytes[17]]));
+        let name = bytes[19..size].split(|byte| *byte == 0).next().unwrap();
+        to.push(String::from_utf8_lossy(name).into_owned());
+        bytes = &bytes[size..];
+    }
+}
+
+impl Calls for Served {
+    fn play(&mut self, step: &Step) -> Outcome {
+        let file = |at: &usize| self.handle(*at);
+        let closed = |outcome| match outcome {
+            // The kernel knows which descriptors are open.
+            Outcome::Error(libc::ESTALE) => Outcome::Error(libc::EBADF),
+            outcome => outcome,
+        };
+        let follow = |follows: &bool| {
+            if *follows {
+                0
+            } else {
+                libc::AT_SYMLINK_NOFOLLOW as u64
+            }
+        };
+        closed(match step {
+            Step::Open(path, mode, bits) => match self.open(path, open_flags(*mode, *bits)) {
+                Outcome::Value(handle) => {
+                    self.handles.push(handle as u64);
+                    Outcome::Value(0)
+                }
+                error => error,
+            },
+            Step::Close(at) => {
+                let handle = file(at);
+                if handle == CLOSED {
+                    return Outcome::Error(libc::EBADF);
+                }
+                self.handles[*at] = CLOSED;
+                self.value(operation::RELEASE, &[handle], &[])
+            }
+            Step::Read(at, size) => self.bytes(operation::READ, &[file(at), CURRENT], &[], *size),
+            Step::ReadAt(at, offset, size) => {
+                self.bytes(operation::READ, &[file(at), *offset as u64], &[], *size)
+            }
+            Step::Write(at, size, byte) => {
+                self.value(operation::WRITE, &[file(at), CURRENT], &vec![*byte; *size])
+            }
+            Step::WriteAt(at, offset, size, byte) => {
+                let words = [file(at), *offset as u64];
+                self.value(operation::WRITE, &words, &vec![*byte; *size])
+            }
+            Step::Seek(at, offset, whence) => self.seek(file(at), *offset, *whence % 3),
+            Step::Truncate(at, size) => {
+                let words = [file(at), *size as u64];
+                self.value(operation::TRUNCATE, &words, &paths(&[""]))
+            }
+            Step::Allocate(at, offset, size, punches) => {
+                let mode = match punches {
+                    true => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                    false => 0,
+                };
+                let words = [file(at), mode as u64, *offset as u64, *size as u64];
+                self.value(operation::ALLOCATE, &words, &[])
+            }
+            Step::Mkdir(path) => self.value(operation::MKDIR, &[NONE, 0o750], &paths(&[path])),
+            Step::Unlink(path, directory) => {
+                let flags = if *directory { libc::AT_REMOVEDIR } else { 0 };
+                self.value(operation::UNLINK, &[NONE, flags as u64], &paths(&[path]))
+            }
+            Step::Rename(from, to, new) => {
+                let words = [NONE, NONE, u64::from(*new)];
+                self.value(operation::RENAME, &words, &paths(&[from, to]))
+            }
+            Step::Link(from, to, follows) => {
+                let flags = if *follows { libc::AT_SYMLINK_FOLLOW } else { 0 };
+                let words = [NONE, NONE, flags as u64];
+                self.value(operation::LINK, &words, &paths(&[from, to]))
+            }
+            Step::Symlink(target, path) => {
+                self.value(operation::SYMLINK, &[NONE], &paths(&[path, target]))
+            }
+            Step::ReadLink(path) => self.bytes(operation::READLINK, &[NONE], &paths(&[path]), 100),
+            Step::Stat(path, follows) => {
+                let found = self.bytes(
+                    operation::STAT,
+                    &[NONE, follow(follows)],
+                    &paths(&[path]),
+                    144,
+                );
+                self.status(found, path, *follows)
+            }
+            Step::Chmod(path, mode) => {
+                self.value(operation::CHMOD, &[NONE, (*mode).into()], &paths(&[path]))
+            }
+            Step::Touch(path, at) => {
+                let times = [*at, 0, *at, 0].map(i64::to_le_bytes).concat();
+                let readable = [paths(&[path]), times].concat();
+                self.value(operation::UTIMES, &[NONE, 0, 1], &readable)
+            }
+            Step::List(path) => self.with(path, libc::O_DIRECTORY, Self::list),
+            Step::Content(path) => self.with(path, libc::O_NOFOLLOW, |served, handle| {
+                served.bytes(operation::READ, &[handle, CURRENT], &[], 1 << 20)
+            }),
+        })
+    }
+}
+
+impl Served {
+    fn seek(&mut self, handle: u64, offset: i64, whence: i32) -> Outcome {
+        let mut stat = [0; 144];
+        let [result, ..] = self.ask(operation::STAT, &[handle, 0], &paths(&[""]), &mut stat);
+        let mode = u32::from_le_bytes(std::array::from_fn(|at| stat[24 + at]));
+        match result == 0 && mode & libc::S_IFMT == libc::S_IFDIR {
+            true => Outcome::Value(0),
+            false => self.value(
+                operation::SEEK,
+                &[handle, offset as u64, whence as u64],
+                &[],
+            ),
+        }
+    }
+
+    /// Returns what file systems agree on of a `struct stat`, which must be that of a `struct statx`.
+    fn status(&mut self, found: Outcome, path: &str, follows: bool) -> Outcome {
+        let flags = if follows {
+            0
+        } else {
+            libc::AT_SYMLINK_NOFOLLOW as u64
+        };
+        let mut stat = [0; 144];
+        let mut statx = [0; 256];
+        let words = [NONE, flags, 0];
+        self.ask(operation::STAT, &words, &paths(&[path]), &mut stat);
+        self.ask(operation::STATX, &words, &paths(&[path]), &mut statx);
+        let word =
+            |bytes: &[u8], at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let half =
+            |bytes: &[u8], at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        match found {
+            Outcome::Bytes(_) => {
+                let (mode, links, size) = (half(&stat, 24), word(&stat, 16), word(&stat, 48));
+                assert_eq!(mode, half(&statx, 28) & 0xffff);
+                assert_eq!(links, u64::from(half(&statx, 16)));
+                assert_eq!([word(&stat, 8), size], [word(&statx, 32), word(&statx, 40)]);
+                status(mode, links, size)
+            }
+            error => error,
+        }
+    }
+}
