@@ -5,6 +5,7 @@
 //! long ([`Endpoint::take`]), and only then touches the sender's memory: so a sender that is
 //! interrupted, whose timeout ends, or whose server goes, leaves either before or after.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -31,25 +32,75 @@ impl Window {
     }
 }
 
+/// Parts of a process's memory, one behind the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// The first part.
+    pub first: Window,
+    /// The others.
+    pub more: Vec<Window>,
+}
+
+impl Windows {
+    /// Returns the bytes of all parts.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let more = self.more.iter().map(|window| window.length);
+        more.fold(self.first.length, u64::saturating_add)
+    }
+
+    /// Returns what lies from an offset on, at most `length` bytes.
+    pub fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = Window> {
+        let all = core::iter::once(&self.first).chain(&self.more);
+        let (mut skipped, mut left) = (offset, length);
+        all.map(move |window| {
+            let part = window.part(skipped, left);
+            skipped = skipped.saturating_sub(window.length);
+            left -= part.length;
+            part
+        })
+        .filter(|part| part.length > 0)
+    }
+}
+
+impl From<Window> for Windows {
+    fn from(first: Window) -> Self {
+        Self {
+            first,
+            more: Vec::new(),
+        }
+    }
+}
+
 /// A request.
 #[derive(Debug)]
 pub struct Request<T> {
-    /// Its sender.
-    pub sender: T,
-    /// Where the sender wants the reply: its own message.
+    /// Its sender; none if nobody waits for a reply.
+    pub sender: Option<T>,
+    /// Where the sender wants the reply: its own message. 0 if this kernel asks on its behalf.
     pub message: u64,
     /// What it asks for.
     pub operation: u32,
     /// Its words.
     pub words: [u64; MESSAGE_WORDS],
+    /// This kernel's part of what a server may read, in front of the sender's.
+    pub head: Vec<u8>,
     /// What a server may read.
-    pub readable: Window,
+    pub readable: Windows,
     /// What a server may write.
-    pub writable: Window,
+    pub writable: Windows,
     /// Real-time priority of the sender: higher ranks are received first.
     pub rank: u32,
     /// Timeout, in ns since boot.
     pub deadline_ns: Option<u64>,
+}
+
+impl<T> Request<T> {
+    /// Returns the bytes that a server may read.
+    #[must_use]
+    pub fn readable_length(&self) -> u64 {
+        (self.head.len() as u64).saturating_add(self.readable.length())
+    }
 }
 
 /// A server that waits for requests.
@@ -81,9 +132,9 @@ pub struct Endpoint<T> {
     server: u64,
     last_server: u64,
     /// By falling rank, and the order of their arrival.
-    queued: VecDeque<Request<T>>,
+    queued: VecDeque<Box<Request<T>>>,
     /// Requests that a server has, by number; `None` while one is taken out.
-    served: BTreeMap<u64, Option<Request<T>>>,
+    served: BTreeMap<u64, Option<Box<Request<T>>>>,
     receivers: VecDeque<Receiver<T>>,
     last_number: u64,
 }
@@ -127,7 +178,7 @@ impl<T> Endpoint<T> {
         self.server = 0;
         let served = core::mem::take(&mut self.served);
         let senders = served.into_values().flatten();
-        let senders = senders.map(|request| request.sender).collect();
+        let senders = senders.filter_map(|request| request.sender).collect();
         (senders, self.remove_receivers(|_| true))
     }
 
@@ -149,21 +200,21 @@ impl<T> Endpoint<T> {
     }
 
     /// Adds a request, behind those of its rank or a higher one.
-    pub fn queue(&mut self, request: Request<T>) {
+    pub fn queue(&mut self, request: Box<Request<T>>) {
         let rank = request.rank;
         let place = self.queued.partition_point(|other| other.rank >= rank);
         self.queued.insert(place, request);
     }
 
     /// Adds a request before all of its rank: it was received, but could not be handed over.
-    pub fn queue_again(&mut self, request: Request<T>) {
+    pub fn queue_again(&mut self, request: Box<Request<T>>) {
         let rank = request.rank;
         let place = self.queued.partition_point(|other| other.rank > rank);
         self.queued.insert(place, request);
     }
 
     /// Takes out the request to be received next.
-    pub fn take_queued(&mut self) -> Option<Request<T>> {
+    pub fn take_queued(&mut self) -> Option<Box<Request<T>>> {
         self.queued.pop_front()
     }
 
@@ -180,9 +231,9 @@ impl<T> Endpoint<T> {
     pub fn serve(
         &mut self,
         number: u64,
-        request: Request<T>,
+        request: Box<Request<T>>,
         generation: u64,
-    ) -> Result<(), Request<T>> {
+    ) -> Result<(), Box<Request<T>>> {
         if self.server != generation {
             return Err(request);
         }
@@ -195,7 +246,7 @@ impl<T> Endpoint<T> {
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn take(&mut self, number: u64) -> Result<Request<T>, NotTaken> {
+    pub fn take(&mut self, number: u64) -> Result<Box<Request<T>>, NotTaken> {
         let place = self.served.get_mut(&number).ok_or(NotTaken::Gone)?;
         place.take().ok_or(NotTaken::Busy)
     }
@@ -204,7 +255,11 @@ impl<T> Endpoint<T> {
     ///
     /// # Errors
     /// The request, if all of them have been ended meanwhile.
-    pub fn put_back(&mut self, number: u64, request: Request<T>) -> Result<(), Request<T>> {
+    pub fn put_back(
+        &mut self,
+        number: u64,
+        request: Box<Request<T>>,
+    ) -> Result<(), Box<Request<T>>> {
         match self.served.get_mut(&number) {
             Some(place) => {
                 *place = Some(request);
@@ -224,13 +279,13 @@ impl<T> Endpoint<T> {
         let mut removed = Vec::new();
         let (chosen, left) = core::mem::take(&mut self.queued)
             .into_iter()
-            .partition::<VecDeque<_>, _>(&is_chosen);
+            .partition::<VecDeque<_>, _>(|request| is_chosen(request));
         self.queued = left;
-        removed.extend(chosen.into_iter().map(|request| request.sender));
+        removed.extend(chosen.into_iter().filter_map(|request| request.sender));
         let is_chosen =
-            |_: &u64, place: &mut Option<Request<T>>| place.as_ref().is_some_and(&is_chosen);
+            |_: &u64, place: &mut Option<Box<Request<T>>>| place.as_deref().is_some_and(&is_chosen);
         let served = self.served.extract_if(.., is_chosen);
-        removed.extend(served.filter_map(|(_, place)| Some(place?.sender)));
+        removed.extend(served.filter_map(|(_, place)| place?.sender));
         removed
     }
 
@@ -248,7 +303,8 @@ impl<T> Endpoint<T> {
     pub fn next_deadline(&self, is_own: impl Fn(&T) -> bool) -> Option<u64> {
         let queued = self.queued.iter();
         let requests = queued.chain(self.served.values().flatten());
-        let senders = requests.map(|request| (&request.sender, request.deadline_ns));
+        let senders =
+            requests.filter_map(|request| Some((request.sender.as_ref()?, request.deadline_ns)));
         let receivers = self.receivers.iter();
         let receivers = receivers.map(|one| (&one.receiver, one.deadline_ns));
         let own = senders.chain(receivers).filter(|(task, _)| is_own(task));

@@ -28,7 +28,7 @@ const ENTRY_BYTES: u64 = 4096;
 /// Name of an endpoint.
 pub(crate) type Name = Vec<u8>;
 /// A request of a thread.
-pub(crate) type ThreadRequest = Request<Box<Thread>>;
+pub(crate) type ThreadRequest = Box<Request<Box<Thread>>>;
 /// A thread that waits for requests.
 pub(crate) type ThreadReceiver = Receiver<Box<Thread>>;
 type Queues = spin::Mutex<Endpoint<Box<Thread>>>;
@@ -187,8 +187,6 @@ pub(crate) enum Sent {
     Queued,
     /// This server has waited for it, and is to be given it.
     To(ThreadReceiver, ThreadRequest),
-    /// Its sender cannot wait, for this reason.
-    Refused(Errno, Box<Thread>),
 }
 
 impl Handle {
@@ -201,19 +199,15 @@ impl Handle {
 
     /// Takes out a waiting server to be given a request, or else queues the request.
     pub(crate) fn send(&self, request: ThreadRequest) -> Sent {
-        if has_room(ENTRY_BYTES).is_err() {
-            return Sent::Refused(Errno::ENOMEM, request.sender);
-        }
         let mut queues = self.queues.lock();
         if let Some(receiver) = queues.take_receiver() {
             return Sent::To(receiver, request);
         }
-        // Else nobody would interrupt it any more.
-        if is_interrupted(&request.sender) {
-            return Sent::Refused(Errno::EINTR, request.sender);
-        }
-        DEADLINES.add(request.sender.core, request.deadline_ns);
-        queues.queue(request);
+        drop(queues);
+        self.keep(0, request, |queues, request| {
+            queues.queue(request);
+            Ok(())
+        });
         Sent::Queued
     }
 
@@ -297,23 +291,34 @@ impl Handle {
         request: ThreadRequest,
         put: impl FnOnce(&mut Endpoint<Box<Thread>>, ThreadRequest) -> Result<(), ThreadRequest>,
     ) {
-        let (core, deadline_ns) = (request.sender.core, request.deadline_ns);
+        let deadline_ns = request.deadline_ns;
+        let core = request.sender.as_ref().map(|sender| sender.core);
         let mut queues = self.queues.lock();
         // Who interrupts it sets its flags, then looks here.
-        if is_interrupted(&request.sender) {
+        if request.sender.as_deref().is_some_and(is_interrupted) {
             queues.finish(number);
             drop(queues);
-            return resume(request.sender, Err(Errno::EINTR));
+            return end(request, Err(Errno::EINTR));
         }
-        DEADLINES.add(core, deadline_ns);
+        let core = core.filter(|_| deadline_ns.is_some());
+        if let Some(core) = core {
+            DEADLINES.add(core, deadline_ns);
+        }
         let refused = put(&mut queues, request);
         drop(queues);
-        if let Err(request) = refused {
-            return resume(request.sender, Err(Errno::ECONNRESET));
+        match (refused, core) {
+            (Err(request), _) => end(request, Err(Errno::ECONNRESET)),
+            (Ok(()), Some(core)) if core != cores::number() => cores::interrupt(core),
+            (Ok(()), _) => {}
         }
-        if deadline_ns.is_some() && core != cores::number() {
-            cores::interrupt(core);
-        }
+    }
+}
+
+/// Has the sender of a request go on, if it has one.
+#[expect(clippy::boxed_local, reason = "requests are handed on so")]
+pub(crate) fn end(request: ThreadRequest, result: Result<u64, Errno>) {
+    if let Some(sender) = request.sender {
+        resume(sender, result);
     }
 }
 
@@ -362,8 +367,10 @@ fn remove(
     let mut removed = Vec::new();
     for queues in REGISTRY.lock().endpoints.values() {
         let mut queues = queues.lock();
-        removed
-            .extend(queues.remove_senders(|one| is_chosen(&one.sender) && is_due(one.deadline_ns)));
+        removed.extend(queues.remove_senders(|one| {
+            let is_chosen = one.sender.as_deref().is_some_and(&is_chosen);
+            is_chosen && is_due(one.deadline_ns)
+        }));
         removed.extend(
             queues.remove_receivers(|one| is_chosen(&one.receiver) && is_due(one.deadline_ns)),
         );

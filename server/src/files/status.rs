@@ -92,16 +92,17 @@ impl<F: FileSystem> Files<F> {
         path: &[u8],
         inode: Inode,
     ) -> Result<(), Errno> {
-        match self.system.attributes(inode)?.kind {
-            FileType::Directory => return Err(Errno::EISDIR),
-            FileType::Link => return Err(Errno::EINVAL),
-            FileType::File => {}
+        let kind = self.system.attributes(inode)?.kind;
+        let is_open = path.is_empty() && handle != NONE;
+        match kind {
+            FileType::File if is_open => {
+                let description = self.open.find(handle)?;
+                description.may_write().map_err(|_| Errno::EINVAL)
+            }
+            FileType::Directory if !is_open => Err(Errno::EISDIR),
+            FileType::Directory | FileType::Link => Err(Errno::EINVAL),
+            FileType::File => Ok(()),
         }
-        if path.is_empty() && handle != NONE {
-            let description = self.open.find(handle)?;
-            return description.may_write().map_err(|_| Errno::EINVAL);
-        }
-        Ok(())
     }
 
     pub(super) fn statistics(&mut self, request: &Request<'_>) -> Result<u64, Errno> {

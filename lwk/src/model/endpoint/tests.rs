@@ -8,17 +8,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn request(sender: u64, rank: u32) -> Request<u64> {
-    Request {
-        sender,
+fn request(sender: u64, rank: u32) -> Box<Request<u64>> {
+    Box::new(Request {
+        sender: Some(sender),
         message: 0,
         operation: 0,
         words: [0; MESSAGE_WORDS],
-        readable: Window::default(),
-        writable: Window::default(),
+        head: Vec::new(),
+        readable: Windows::default(),
+        writable: Windows::default(),
         rank,
         deadline_ns: None,
-    }
+    })
 }
 
 #[test]
@@ -38,6 +39,29 @@ fn parts_stay_within_their_window() {
 }
 
 #[test]
+fn parts_of_several_windows_are_one_behind_the_other() {
+    let windows = Windows {
+        first: Window {
+            address: 100,
+            length: 10,
+        },
+        more: [(0, 0), (200, 5), (300, 20)]
+            .map(|(address, length)| Window { address, length })
+            .to_vec(),
+    };
+    let parts = |offset, length| -> Vec<(u64, u64)> {
+        let parts = windows.parts(offset, length);
+        parts.map(|part| (part.address, part.length)).collect()
+    };
+    assert_eq!(windows.length(), 35);
+    assert_eq!(parts(0, u64::MAX), [(100, 10), (200, 5), (300, 20)]);
+    assert_eq!(parts(8, 5), [(108, 2), (200, 3)]);
+    assert_eq!(parts(12, 4), [(202, 3), (300, 1)]);
+    assert_eq!(parts(34, 9), [(319, 1)]);
+    assert_eq!(parts(35, 9), []);
+}
+
+#[test]
 fn urgent_requests_are_received_first_and_equal_ones_in_their_order() {
     let mut endpoint = Endpoint::default();
     for (sender, rank) in [(1, 0), (2, 5), (3, 0), (4, 9), (5, 5)] {
@@ -53,7 +77,7 @@ fn urgent_requests_are_received_first_and_equal_ones_in_their_order() {
     };
     second(&mut endpoint);
     let order: Vec<u64> = std::iter::from_fn(|| endpoint.take_queued())
-        .map(|request| request.sender)
+        .filter_map(|request| request.sender)
         .collect();
     assert_eq!(order, [4, 2, 5, 1, 3]);
 }
@@ -71,14 +95,14 @@ fn who_is_taken_out_is_not_removed_and_comes_back_unless_the_server_went() {
     endpoint.put_back(1, taken).unwrap();
     let taken = endpoint.take(1).unwrap();
     assert_eq!(endpoint.end_server(server), (vec![], vec![]));
-    assert_eq!(endpoint.put_back(1, taken).unwrap_err().sender, 10);
+    assert_eq!(endpoint.put_back(1, taken).unwrap_err().sender, Some(10));
     let next = endpoint.begin_server().unwrap();
     assert_eq!(
         endpoint
             .serve(2, request(11, 0), server)
             .unwrap_err()
             .sender,
-        11
+        Some(11)
     );
     assert_eq!(endpoint.end_server(server), (vec![], vec![]));
     assert_eq!(endpoint.end_server(next), (vec![], vec![]));
@@ -116,7 +140,7 @@ struct Play {
     endpoint: Endpoint<u64>,
     server: u64,
     served: Vec<u64>,
-    taken: Option<(u64, Request<u64>)>,
+    taken: Option<(u64, Box<Request<u64>>)>,
     inside: BTreeSet<u64>,
     next: u64,
 }
@@ -147,7 +171,7 @@ impl Play {
         }
     }
 
-    fn serve(&mut self, request: Request<u64>, generation: u64) {
+    fn serve(&mut self, request: Box<Request<u64>>, generation: u64) {
         let number = self.endpoint.new_number();
         match self.endpoint.serve(number, request, generation) {
             Ok(()) => self.served.push(number),
@@ -179,7 +203,7 @@ impl Play {
                 let number = number(at, &self.served);
                 if let Ok(request) = self.endpoint.take(number) {
                     self.endpoint.finish(number);
-                    self.leave(request.sender);
+                    self.leave(request.sender.unwrap());
                 }
             }
             Step::TakeOut(at) if self.taken.is_none() => {
@@ -195,13 +219,13 @@ impl Play {
                 if let Some((number, request)) = self.taken.take()
                     && let Err(request) = self.endpoint.put_back(number, request)
                 {
-                    self.leave(request.sender);
+                    self.leave(request.sender.unwrap());
                 }
             }
             Step::Interrupt(chosen) => {
                 let senders = self
                     .endpoint
-                    .remove_senders(|request| request.sender % 16 == chosen);
+                    .remove_senders(|request| request.sender.unwrap() % 16 == chosen);
                 self.leave_all(senders);
                 let receivers = self
                     .endpoint

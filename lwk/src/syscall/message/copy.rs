@@ -5,12 +5,13 @@ use alloc::boxed::Box;
 use crate::model::endpoint::{NotTaken, Window};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
-use crate::syscall::message::request::{Fault, fault_in, missing_page, repeat, swap};
+use crate::syscall::message::request::{
+    Fault, fault_in, missing_page, read_part, repeat, write_part,
+};
 use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, ThreadRequest};
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
-use crate::task::transfer::transfer;
 
 /// Copies from what the sender of a request lets its server read.
 pub(in crate::syscall) fn read(
@@ -18,9 +19,7 @@ pub(in crate::syscall) fn read(
     [handle, number, offset, address, length, _]: [u64; 6],
 ) -> Flow {
     work_on(thread, handle, number, |thread, request| {
-        let part = request.readable.part(offset, length);
-        let from = (&*request.sender.process, part);
-        copied(part, transfer(from, (&thread.process, address)))
+        read_part(request, (offset, length), (&thread.process, address))
     })
 }
 
@@ -30,16 +29,12 @@ pub(in crate::syscall) fn write(
     [handle, number, offset, address, length, _]: [u64; 6],
 ) -> Flow {
     work_on(thread, handle, number, |thread, request| {
-        let part = request.writable.part(offset, length);
-        let length = part.length;
-        let from = (&*thread.process, Window { address, length });
-        let result = transfer(from, (&request.sender.process, part.address));
-        copied(part, result.map_err(swap))
+        write_part(
+            (&thread.process, Window { address, length }),
+            request,
+            offset,
+        )
     })
-}
-
-fn copied(part: Window, result: Result<(), TransferError>) -> Result<u64, TransferError> {
-    result.map(|()| part.length)
 }
 
 /// Has a server work on a request that it has. Errors of the source are the sender's.

@@ -17,7 +17,8 @@ use crate::model::endpoint::{NotTaken, Window};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::message::request::{
-    Fault, deadline_ns, fault_in, hand_over, missing_page, read_structure, repeat, resume_all, swap,
+    Fault, deadline_ns, fault_in, hand_over, missing_page, read_structure, repeat, resume_all,
+    write_part,
 };
 use crate::task::address_space::base_access::MissingPage;
 use crate::task::address_space::transfer::TransferError;
@@ -25,14 +26,13 @@ use crate::task::endpoint::{self, Handle, ThreadReceiver, ThreadRequest};
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
-use crate::task::transfer::transfer;
 
 /// Why a call does not go on.
 enum Stop {
     /// It fails.
     Error(Errno),
     /// A page of a request's sender has to be faulted in, then the call is made again.
-    Fault(Box<(ThreadRequest, MissingPage, Fault)>),
+    Fault(ThreadRequest, MissingPage, Fault),
     /// Another thread works on one of the requests.
     Busy,
 }
@@ -79,10 +79,7 @@ pub(in crate::syscall) fn receive(
             match received {
                 Ok(received) => finish(thread, Ok(received)),
                 Err(Stop::Error(error)) => finish(thread, Err(error)),
-                Err(Stop::Fault(fault)) => {
-                    let (request, page, of) = *fault;
-                    fault_in(thread, request, page, of)
-                }
+                Err(Stop::Fault(request, page, of)) => fault_in(thread, request, page, of),
                 Err(Stop::Busy) => Flow::Yield(repeat(thread)),
             }
         }
@@ -128,16 +125,16 @@ fn reply_to(
     match write_reply(server, &request, reply) {
         Ok(()) => {
             handle.finish(number);
-            Ok(Some(request.sender))
+            Ok(request.sender)
         }
         Err(TransferError::Source(error)) => match missing_page(error) {
             Some(page) => {
                 let of = Fault::Served(handle.clone(), number);
-                Err(Stop::Fault(Box::new((request, page, of))))
+                Err(Stop::Fault(request, page, of))
             }
             None => {
                 handle.finish(number);
-                endpoint::resume(request.sender, Err(error));
+                endpoint::end(request, Err(error));
                 Ok(None)
             }
         },
@@ -154,23 +151,25 @@ fn write_reply(
     request: &ThreadRequest,
     reply: &Reply,
 ) -> Result<(), TransferError> {
-    let client = &request.sender.process;
-    let to = request.writable.part(0, reply.data_length);
-    let from = Window {
+    let data = Window {
         address: reply.data_address,
-        length: to.length,
+        length: reply.data_length,
     };
-    transfer((server, from), (client, to.address)).map_err(swap)?;
+    write_part((server, data), request, 0)?;
+    let Some(client) = &request.sender else {
+        return Ok(());
+    };
     let message = Message {
         operation: request.operation,
         words: reply.words,
-        readable_address: request.readable.address,
-        readable_length: request.readable.length,
-        writable_address: request.writable.address,
-        writable_length: request.writable.length,
+        readable_address: request.readable.first.address,
+        readable_length: request.readable.first.length,
+        writable_address: request.writable.first.address,
+        writable_length: request.writable.first.length,
         ..Message::default()
     };
-    let written = client.space().write(request.message, message.as_bytes());
+    let mut space = client.process.space();
+    let written = space.write(request.message, message.as_bytes());
     written.map_err(TransferError::Source)
 }
 
@@ -190,14 +189,14 @@ fn receive_all(server: &Process, handle: &Handle, arguments: Arguments) -> Resul
             Err(TransferError::Source(error)) => match missing_page(error) {
                 Some(page) if received == 0 => {
                     let of = Fault::Queued(handle.clone());
-                    return Err(Stop::Fault(Box::new((request, page, of))));
+                    return Err(Stop::Fault(request, page, of));
                 }
                 // What has been received is the server's: it gets that first.
                 Some(_) => {
                     handle.send_again(request);
                     break;
                 }
-                None => endpoint::resume(request.sender, Err(error)),
+                None => endpoint::end(request, Err(error)),
             },
             Err(TransferError::Destination(error)) => {
                 handle.send_again(request);

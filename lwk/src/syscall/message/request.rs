@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use insula_abi::server::{MESSAGE_FOREVER, Message};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
+use crate::model::endpoint::Window;
 use crate::model::errno::Errno;
 use crate::syscall::deadline::deadline_after;
 use crate::task::address_space::base_access::{self, MissingPage};
@@ -21,8 +22,51 @@ use crate::task::process::Process;
 use crate::task::thread::{InterruptedCall, Thread};
 use crate::task::transfer::transfer;
 
+/// Copies from what a server may read of a request, from an offset on, to an address of the server's.
+/// Returns the number of bytes. Errors of the source are the sender's.
+pub(super) fn read_part(
+    request: &ThreadRequest,
+    (offset, length): (u64, u64),
+    (server, to): (&Process, u64),
+) -> Result<u64, TransferError> {
+    let head = request.head.get(offset as usize..).unwrap_or_default();
+    let head = &head[..head.len().min(length as usize)];
+    let written = server.space().write(to, head);
+    written.map_err(TransferError::Destination)?;
+    let mut done = head.len() as u64;
+    let skipped = offset.saturating_sub(request.head.len() as u64);
+    let Some(sender) = &request.sender else {
+        return Ok(done);
+    };
+    for part in request.readable.parts(skipped, length - done) {
+        transfer((&sender.process, part), (server, to.wrapping_add(done)))?;
+        done += part.length;
+    }
+    Ok(done)
+}
+
+/// Copies from a server's memory to what it may write of a request, from an offset on. Returns the
+/// number of bytes. Errors of the source are the sender's.
+pub(super) fn write_part(
+    (server, from): (&Process, Window),
+    request: &ThreadRequest,
+    offset: u64,
+) -> Result<u64, TransferError> {
+    let mut done = 0;
+    let Some(sender) = &request.sender else {
+        return Ok(done);
+    };
+    for part in request.writable.parts(offset, from.length) {
+        let source = from.part(done, part.length);
+        let copied = transfer((server, source), (&sender.process, part.address));
+        copied.map_err(swap)?;
+        done += part.length;
+    }
+    Ok(done)
+}
+
 /// For a copy from the server to the client, calls the client's side the source.
-pub(super) fn swap(error: TransferError) -> TransferError {
+fn swap(error: TransferError) -> TransferError {
     match error {
         TransferError::Source(errno) => TransferError::Destination(errno),
         TransferError::Destination(errno) => TransferError::Source(errno),
@@ -47,7 +91,11 @@ pub(super) fn fault_in(
 ) -> Flow {
     Flow::handler(thread, move |thread| async move {
         let MissingPage { address, access } = page;
-        match (request.sender.fault_in(address, access).await, of) {
+        let faulted = match &mut request.sender {
+            Some(sender) => sender.fault_in(address, access).await,
+            None => Err(Errno::EFAULT),
+        };
+        match (faulted, of) {
             (Ok(()), Fault::Queued(handle)) => handle.send_again(request),
             (Ok(()), Fault::Served(handle, number)) => handle.put_back(number, request),
             (Err(error), of) => {
@@ -59,7 +107,7 @@ pub(super) fn fault_in(
                     Errno::EIO => Errno::EFAULT,
                     error => error,
                 };
-                endpoint::resume(request.sender, Err(error));
+                endpoint::end(request, Err(error));
             }
         }
         Flow::Continue(repeat(thread))
@@ -110,18 +158,18 @@ pub(super) fn hand_over(
     (server, at): (&Process, u64),
 ) -> Result<(), TransferError> {
     let wanted: Message = read_structure(server, at).map_err(TransferError::Destination)?;
-    let first = request.readable.part(0, wanted.writable_length);
-    let from = (&*request.sender.process, first);
-    transfer(from, (server, wanted.writable_address))?;
+    let room = (0, wanted.writable_length);
+    read_part(request, room, (server, wanted.writable_address))?;
+    let pid = |sender: &Thread| sender.process.pages().pid() as u32;
     let message = Message {
         request: number,
         operation: request.operation,
-        sender: request.sender.process.pages().pid() as u32,
+        sender: request.sender.as_deref().map_or(0, pid),
         words: request.words,
         readable_address: 0,
-        readable_length: request.readable.length,
+        readable_length: request.readable_length(),
         writable_address: 0,
-        writable_length: request.writable.length,
+        writable_length: request.writable.length(),
     };
     let written = server.space().write(at, message.as_bytes());
     written.map_err(TransferError::Destination)

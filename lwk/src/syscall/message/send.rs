@@ -1,11 +1,13 @@
 //! Sending a request.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use insula_abi::server::{Message, SYS_MESSAGE_SEND};
 
 use crate::hw::cores;
-use crate::model::endpoint::{Request, Window};
+use crate::hw::memory::room::has_room;
+use crate::model::endpoint::{Request, Window, Windows};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::message::request::{deadline_ns, hand_over, read_structure, repeat};
@@ -15,13 +17,17 @@ use crate::task::flow::Flow;
 use crate::task::run_queue;
 use crate::task::thread::Thread;
 
+/// Kernel memory needed for a request.
+const REQUEST_BYTES: u64 = 4096;
+
 /// Sends a request, and waits for the reply.
 pub(in crate::syscall) fn send(
     mut thread: Box<Thread>,
     [handle, message, timeout_ns, ..]: [u64; 6],
 ) -> Flow {
     let found = endpoint::find(&thread.process, handle, false)
-        .and_then(|handle| Ok((handle, read_message(&thread, message)?)));
+        .and_then(|handle| Ok((handle, read_message(&thread, message)?)))
+        .and_then(|found| Ok(has_room(REQUEST_BYTES).map(|()| found)?));
     let (handle, content) = match found {
         Ok(found) => found,
         Err(error) => return finish(thread, Err(error)),
@@ -33,7 +39,6 @@ pub(in crate::syscall) fn send(
     match handle.send(request) {
         Sent::Queued => Flow::Blocked,
         Sent::To(receiver, request) => give(&handle, request, receiver),
-        Sent::Refused(error, sender) => finish(sender, Err(error)),
     }
 }
 
@@ -50,22 +55,23 @@ fn request(
     (message, content): (u64, Message),
     deadline_ns: Option<u64>,
 ) -> ThreadRequest {
-    Request {
+    Box::new(Request {
         rank: sender.handle.priority().realtime(),
-        sender,
+        sender: Some(sender),
         message,
         operation: content.operation,
         words: content.words,
-        readable: Window {
+        head: Vec::new(),
+        readable: Windows::from(Window {
             address: content.readable_address,
             length: content.readable_length,
-        },
-        writable: Window {
+        }),
+        writable: Windows::from(Window {
             address: content.writable_address,
             length: content.writable_length,
-        },
+        }),
         deadline_ns,
-    }
+    })
 }
 
 /// Gives a request to a waiting server. If both are on this core, the server runs at once, in the
@@ -83,7 +89,10 @@ fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Fl
         Err(TransferError::Source(error)) => {
             // It may have missed other requests meanwhile.
             run_queue::enqueue(repeat(receiver));
-            return finish(request.sender, Err(error));
+            return match request.sender {
+                Some(sender) => finish(sender, Err(error)),
+                None => Flow::Blocked,
+            };
         }
         Err(TransferError::Destination(_)) => {
             // Its own call faults in the page, or fails.

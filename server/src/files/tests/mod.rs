@@ -27,7 +27,7 @@ fn are_alike(steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 /// Everything below the root: status, and content or names, by path.
-fn tree(calls: &mut impl Calls) -> BTreeMap<String, Outcome> {
+fn tree(calls: &mut impl Calls) -> BTreeMap<String, (Outcome, Outcome)> {
     let mut found = BTreeMap::new();
     let mut left = vec![String::new()];
     while let Some(folder) = left.pop() {
@@ -36,15 +36,20 @@ fn tree(calls: &mut impl Calls) -> BTreeMap<String, Outcome> {
         };
         for name in names.iter().filter(|name| !matches!(&***name, "." | "..")) {
             let path = format!("{folder}{name}");
-            found.insert(path.clone(), calls.play(&Step::Stat(path.clone(), false)));
-            found.insert(
-                format!("{path} (content)"),
-                calls.play(&Step::Content(path.clone())),
-            );
-            left.push(format!("{path}/"));
+            let status = calls.play(&Step::Stat(path.clone(), false));
+            if is_directory(&status) {
+                left.push(format!("{path}/"));
+            }
+            let content = calls.play(&Step::Content(path.clone()));
+            found.insert(path, (status, content));
         }
     }
     found
+}
+
+fn is_directory(status: &Outcome) -> bool {
+    use nix::libc::{S_IFDIR, S_IFMT};
+    matches!(status, Outcome::Status(mode, ..) if mode & S_IFMT == S_IFDIR)
 }
 
 fn path() -> impl Strategy<Value = String> {
