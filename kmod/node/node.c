@@ -218,6 +218,33 @@ int insula_node_open(void __user *argument)
 	return named ? node_install(node_of(named)) : -ENOENT;
 }
 
+int insula_node_exchange_names(struct insula_node *node, const struct insula_name *with)
+{
+	struct insula_named *other;
+	char name[INSULA_NAME_MAX];
+	int err;
+
+	lockdep_assert_held(&node->lock);
+	err = insula_name_copy(name, with->name);
+	if (err)
+		return err;
+	mutex_lock(&nodes.lock);
+	other = insula_registry_find(&nodes, name);
+	if (other)
+		insula_registry_exchange(&nodes, &node->named, other);
+	else
+		err = -ENOENT;
+	mutex_unlock(&nodes.lock);
+	return err;
+}
+
+void insula_node_copy_name(struct insula_node *node, char *to)
+{
+	mutex_lock(&nodes.lock);
+	memcpy(to, node->named.name, INSULA_NAME_MAX);
+	mutex_unlock(&nodes.lock);
+}
+
 int insula_node_list(void __user *argument)
 {
 	return insula_registry_list(&nodes, argument);

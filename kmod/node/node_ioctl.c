@@ -46,6 +46,7 @@ union argument {
 	struct insula_channels channels;
 	struct insula_delegation delegation;
 	struct insula_device device;
+	struct insula_name name;
 };
 
 static int node_ioctl_start(struct insula_node *node, struct file *by,
@@ -159,6 +160,12 @@ static int node_ioctl_resume(struct insula_node *node, struct file *by,
 	return insula_node_resume(node);
 }
 
+static int node_ioctl_exchange_names(struct insula_node *node, struct file *by,
+				     const union argument *argument)
+{
+	return insula_node_exchange_names(node, &argument->name);
+}
+
 static int node_ioctl_memory(struct insula_node *node, struct file *by,
 			     const union argument *argument)
 {
@@ -206,6 +213,7 @@ static const struct call {
 	{ INSULA_NODE_MONITOR, node_ioctl_monitor },
 	{ INSULA_NODE_PAUSE, node_ioctl_pause },
 	{ INSULA_NODE_RESUME, node_ioctl_resume },
+	{ INSULA_NODE_EXCHANGE_NAMES, node_ioctl_exchange_names },
 	{ INSULA_NODE_MEMORY, node_ioctl_memory },
 	{ INSULA_NODE_CHANNELS, node_ioctl_channels },
 	{ INSULA_NODE_DELEGATION, node_ioctl_delegation },
@@ -262,9 +270,9 @@ static u32 node_ioctl_flags(const struct insula_node *node)
 	return flags;
 }
 
-static void node_ioctl_fill_info(const struct insula_node *node, struct insula_node_info *info)
+static void node_ioctl_fill_info(struct insula_node *node, struct insula_node_info *info)
 {
-	memcpy(info->name, node->named.name, sizeof(info->name));
+	insula_node_copy_name(node, info->name);
 	info->id = node->id;
 	info->state = node->state;
 	info->reason = node->reason;

@@ -50,6 +50,17 @@ int insula_registry_add(struct insula_registry *registry, struct insula_named *n
 	return 0;
 }
 
+void insula_registry_exchange(struct insula_registry *registry, struct insula_named *one,
+			      struct insula_named *other)
+{
+	char name[INSULA_NAME_MAX];
+
+	lockdep_assert_held(&registry->lock);
+	memcpy(name, one->name, sizeof(name));
+	memmove(one->name, other->name, sizeof(one->name));
+	memcpy(other->name, name, sizeof(other->name));
+}
+
 static u32 registry_count_names(struct insula_registry *registry)
 {
 	struct insula_named *named;

@@ -32,6 +32,10 @@ struct insula_named *insula_registry_find(struct insula_registry *registry, cons
 /* -EEXIST if the name is taken. */
 int insula_registry_add(struct insula_registry *registry, struct insula_named *named);
 
+/* Both are in the registry. Neither name is ever without its end. */
+void insula_registry_exchange(struct insula_registry *registry, struct insula_named *one,
+			      struct insula_named *other);
+
 /* INSULA_IMAGE_LIST and INSULA_NODE_LIST. Takes the lock. */
 int insula_registry_list(struct insula_registry *registry, void __user *argument);
 

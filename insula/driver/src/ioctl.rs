@@ -372,6 +372,12 @@ pub(super) fn node_retire(fd: BorrowedFd<'_>) -> CallResult<()> {
         .map(drop)
 }
 
+pub(super) fn node_exchange_names(fd: BorrowedFd<'_>, with: &abi::Name) -> CallResult<()> {
+    let call = Call(ioctl::NODE_EXCHANGE_NAMES, "INSULA_NODE_EXCHANGE_NAMES");
+    // SAFETY: `Name` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut { *with }) }.map(drop)
+}
+
 pub(super) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) -> CallResult<()> {
     let mut recreate = abi::NodeRecreate {
         description: description.as_ptr() as u64,

@@ -110,6 +110,15 @@ impl Node {
         ioctl::node_retire(self.fd.as_fd())
     }
 
+    /// Gives it the name of another node, and that one its own, in one step
+    /// (`INSULA_NODE_EXCHANGE_NAMES`).
+    ///
+    /// # Errors
+    /// The module's error; `ENOENT` when no node has that name.
+    pub fn exchange_names(&self, with: &abi::Name) -> Result<(), CallError> {
+        ioctl::node_exchange_names(self.fd.as_fd(), with)
+    }
+
     /// Creates it again after it has stopped: with its cores, its memory cleared, and this
     /// description. If this is dropped before the start, it is stopped again
     /// (`INSULA_NODE_RECREATE`).

@@ -56,6 +56,26 @@ impl Handle {
         Ok(())
     }
 
+    /// Opens the node by another descriptor. It is found by its name, which it may have exchanged with
+    /// another node since, or exchange meanwhile.
+    ///
+    /// # Errors
+    /// The module's error; `ENODEV` if the node was removed.
+    pub fn open_again(&self, driver: &Driver) -> Result<Node, CallError> {
+        loop {
+            let (own, _) = self.node.info()?;
+            match driver.open_node(&own.name) {
+                Err(error) if error.errno == Errno::ENOENT => {}
+                opened => {
+                    let opened = opened?;
+                    if opened.info()?.0.id == own.id {
+                        return Ok(opened);
+                    }
+                }
+            }
+        }
+    }
+
     /// Whether it runs.
     #[must_use]
     pub fn is_running(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The supervisor's log: lines to syslog, and events for `insula events`.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use insula_base::error_text::plain;
 use insula_base::root::Root;
@@ -11,14 +12,30 @@ use nix::syslog::{Facility, LogFlags, Priority, Severity, openlog, syslog};
 /// The log of one node's supervisor.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
-    node: String,
+    /// The node's name, which it may exchange with another one.
+    node: Arc<Mutex<String>>,
 }
 
 impl Journal {
     pub(super) fn open(node: String) -> Self {
         // Only fails for an identifier with a NUL.
         let _ = openlog(Some(c"insula"), LogFlags::LOG_PID, Facility::LOG_DAEMON);
-        Self { node }
+        Self {
+            node: Arc::new(Mutex::new(node)),
+        }
+    }
+
+    /// Goes on under the node's name of now.
+    pub(super) fn rename(&self, node: &str) {
+        let mut name = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        if *name != node {
+            node.clone_into(&mut name);
+        }
+    }
+
+    fn name(&self) -> String {
+        let name = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        name.clone()
     }
 
     /// Logs a normal event.
@@ -56,7 +73,7 @@ impl Journal {
             Severity::LOG_WARNING,
             &format!("{}: {finding}", status.name()),
         );
-        self.record(finding.event(&self.node, status));
+        self.record(finding.event(&self.name(), status));
     }
 
     /// Logs panics of this process, whose standard error is closed.
@@ -66,7 +83,7 @@ impl Journal {
     }
 
     fn new_event(&self, status: Status) -> NodeEvent {
-        NodeEvent::now(&self.node, status)
+        NodeEvent::now(&self.name(), status)
     }
 
     fn record(&self, event: NodeEvent) {
@@ -77,7 +94,7 @@ impl Journal {
 
     fn write(&self, severity: Severity, text: &str) {
         let priority = Priority::new(severity, Facility::LOG_DAEMON);
-        let line = format!("{}: {}", self.node, plain(text).replace('\n', "; "));
+        let line = format!("{}: {}", self.name(), plain(text).replace('\n', "; "));
         // Without syslog there is nowhere to report.
         let _ = syslog(priority, line.as_str());
     }

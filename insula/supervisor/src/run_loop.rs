@@ -111,6 +111,7 @@ impl Supervisor {
         let mut probe = None;
         loop {
             self.handle.refresh()?;
+            self.journal.rename(&name::text(&self.handle.info.name));
             match self.handle.info.state {
                 abi::State::RUNNING => {
                     self.serve_devices();
@@ -150,13 +151,13 @@ impl Supervisor {
         if self.devices.is_some() || !virtio::has_driver(&self.handle.node, channels) {
             return;
         }
-        let info = &self.handle.info;
+        let id = self.handle.info.id;
         let journal = self.journal.clone();
         let report = move |text: &str| journal.error(text);
-        let node = self.driver.open_node(&info.name);
+        let node = self.handle.open_again(&self.driver);
         let served = node.map_err(|error| error.to_string()).and_then(|node| {
             let devices = Devices {
-                id: info.id,
+                id,
                 chunks_started,
                 root,
                 disks,
@@ -343,7 +344,7 @@ impl Supervisor {
     /// stopped.
     fn try_restart(&mut self, history: History) -> Result<(), Error> {
         let name = &self.handle.info.name;
-        let opened = self.driver.open_node(name).and_then(Handle::of);
+        let opened = self.handle.open_again(&self.driver).and_then(Handle::of);
         let mut starting = opened.map_err(|error| match error.errno {
             // The node was removed.
             Errno::ENOENT | Errno::ENODEV => node::retired(&name::text(name)),

@@ -71,7 +71,7 @@ pub fn ensure_supervised(driver: &Driver, handles: &[Handle]) -> Vec<Error> {
 /// Uses a descriptor of its own, since this process may keep the handle's open for long.
 fn supervise_one(driver: &Driver, handle: &Handle) -> Result<(), Error> {
     let name = name::text(&handle.info.name);
-    let own = match driver.open_node(&handle.info.name).and_then(Handle::of) {
+    let own = match handle.open_again(driver).and_then(Handle::of) {
         // It was removed meanwhile.
         Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ENODEV) => return Ok(()),
         own => own.map_err(|source| unsupervised(&name, source))?,

@@ -47,7 +47,10 @@ impl Watch {
             return Ok(());
         };
         let name = handle.info.name;
-        let open = || driver.open_node(&name).map_err(|error| error.to_string());
+        let open = || {
+            let opened = handle.open_again(driver);
+            opened.map_err(|error| error.to_string())
+        };
         let text = insula_driver::name::text(&name);
         self.process.ensure(&text, open, journal);
         self.begin(handle);
