@@ -79,6 +79,26 @@ pub(super) enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Change the kernel under the containers of a node: start a node of another image beside it, move
+    /// them there one by one with their connections, and have it take the old one's name and place. If
+    /// anything fails, all is as before
+    Upgrade {
+        /// The node
+        #[arg(value_name = "NODE")]
+        name: Name,
+        /// Image of the node that takes its place
+        #[arg(long, value_name = "IMAGE")]
+        image: Name,
+        /// Only tell whether it can be upgraded, and what would be done
+        #[arg(long)]
+        check: bool,
+        /// Seconds to wait for the old node to power off before it is killed
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+        time: u32,
+        /// Print a line of JSON for each step
+        #[arg(long)]
+        json: bool,
+    },
     /// Move programs to nodes and back as the load wants it, by the policies of files
     Policy {
         #[command(subcommand)]

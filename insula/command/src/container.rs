@@ -174,6 +174,7 @@ mod tests {
             record: ContainerRecord {
                 name: name.parse().unwrap(),
                 node: "web".parse().unwrap(),
+                node_id: None,
                 moving_to: None,
                 address: exit_code.is_none().then(|| [10, 78, 255, 1].into()),
                 command: vec!["/bin/server".into(), "-x".into()],

@@ -188,6 +188,13 @@ examples! {
             "insula move shop two",
         ],
     }
+    "insula-upgrade": {
+        "Change the kernel under the containers of a node" => [
+            "insula image build new --installed 6.12 --criu",
+            "insula upgrade --check web --image new",
+            "insula upgrade web --image new",
+        ],
+    }
     "insula-policy": {
         "Try the policies of insula.toml, then have them move programs" => [
             "insula policy run --dry-run",

@@ -21,6 +21,7 @@ mod snapshot;
 mod stats;
 mod supervise;
 mod top;
+mod upgrade;
 mod watch;
 
 use std::error::Error;
@@ -83,6 +84,16 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Move { what, name, check } => migrate::migrate(context, &what, &name, check)?,
+        Command::Upgrade {
+            name,
+            image,
+            check,
+            time,
+            json,
+        } => {
+            let options = upgrade::Options { check, json };
+            upgrade::upgrade(context, (&name, &image), time, options)?;
+        }
         Command::Policy { command } => policy::policy(context, &command)?,
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);

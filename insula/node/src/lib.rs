@@ -71,7 +71,7 @@ pub use restart::{RestartCause, check_restart, module_failed, restart, retired};
 pub use retry::start;
 pub use root::Root as NodeRoot;
 pub use root_image::{RootImage, RootImageRecord};
-pub use run::{BASE, RunRequest, Source, Started, Timing, cannot_publish};
+pub use run::{BASE, RunRequest, Source, Started, Timing, cannot_publish, check_start};
 pub use shared_core::keep_off_shared_core;
 pub use snapshot::snapshot;
 pub use spec::NodeSpec;

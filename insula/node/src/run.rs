@@ -200,6 +200,19 @@ pub(super) fn start_once(
     Ok((started, node))
 }
 
+/// Checks a request as [`start`](super::start) does, and takes nothing.
+///
+/// # Errors
+/// Why it would not be started.
+pub fn check_start(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
+    pick_name(driver, request)?;
+    preflight(driver, root, request, &open(driver, &request.source)?)?;
+    let spec = &request.spec;
+    device::select(root, &spec.device, spec.isolation, spec.force_device)?;
+    check_ports(request)?;
+    claims::check(driver, request)
+}
+
 /// Checks the published ports now, while errors can still be reported to the user.
 fn check_ports(request: &RunRequest) -> Result<(), Error> {
     let ports = request

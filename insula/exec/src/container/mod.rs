@@ -12,6 +12,12 @@ mod start;
 mod state;
 mod transfer;
 
+pub(crate) use record::{Records, lock_moves};
+pub(crate) use settle::{all, settle};
+pub(crate) use start::check_node;
+pub(crate) use state::ask_node;
+pub(crate) use transfer::check_nodes;
+
 pub use change::{log, remove, stop};
 pub use record::{ContainerRecord, names};
 pub use settle::find;

@@ -10,8 +10,11 @@ use insula_agent::network::{BASE_ADDRESS, PREFIX};
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state::{self, AtomicFile, Lock, RUN};
+use insula_driver::Driver;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
+
+use super::settle::locate;
 
 /// Folder of the records, in [`RUN`].
 const FOLDER: &str = "containers";
@@ -29,8 +32,11 @@ const LAST: std::ops::RangeInclusive<u8> = 1..=254;
 pub struct ContainerRecord {
     /// Its name.
     pub name: Name,
-    /// The node on which it is.
+    /// The node on which it is, by its name of now once it is [located](super::locate).
     pub node: Name,
+    /// The same by its id, which it keeps when it gets another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<u32>,
     /// The node to which it is being moved, from the moment at which it may be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving_to: Option<Name>,
@@ -44,7 +50,7 @@ pub struct ContainerRecord {
 
 /// All records, and the lock without which none is changed.
 #[derive(Debug)]
-pub(super) struct Records<'a> {
+pub(crate) struct Records<'a> {
     root: &'a Root,
     _lock: Lock,
 }
@@ -93,13 +99,13 @@ fn path(root: &Root, name: &Name) -> PathBuf {
 
 impl<'a> Records<'a> {
     /// Waits until no other command changes records.
-    pub(super) fn lock(root: &'a Root) -> Result<Self, Error> {
+    pub(crate) fn lock(root: &'a Root) -> Result<Self, Error> {
         let lock = state::lock(root, LOCK).map_err(not_kept)?;
         Ok(Self { root, _lock: lock })
     }
 
     /// Writes a record: a new one, or in place of the one of that name.
-    pub(super) fn write(&self, record: &ContainerRecord) -> Result<(), Error> {
+    pub(crate) fn write(&self, record: &ContainerRecord) -> Result<(), Error> {
         let write = || -> io::Result<()> {
             let path = path(self.root, &record.name);
             let folder = path.parent().unwrap_or(&path);
@@ -109,6 +115,13 @@ impl<'a> Records<'a> {
             file.persist(&path)
         };
         write().map_err(not_kept)
+    }
+
+    /// All records, with their nodes' names of now; without those whose nodes were removed.
+    pub(crate) fn located(&self, driver: &Driver) -> Result<Vec<ContainerRecord>, Error> {
+        let located = all(self.root)?.into_iter();
+        let located = located.filter_map(|record| locate(driver, record).transpose());
+        located.collect()
     }
 
     /// Removes a record.
@@ -132,7 +145,7 @@ impl<'a> Records<'a> {
 }
 
 /// Waits until no container is being moved, and keeps others from it.
-pub(super) fn lock_moves(root: &Root) -> Result<Lock, Error> {
+pub(crate) fn lock_moves(root: &Root) -> Result<Lock, Error> {
     state::lock(root, MOVE_LOCK).map_err(not_kept)
 }
 
@@ -177,6 +190,7 @@ mod tests {
         ContainerRecord {
             name: name.parse().unwrap(),
             node: "web".parse().unwrap(),
+            node_id: Some(3),
             moving_to: None,
             address,
             command: vec!["/bin/true".into()],

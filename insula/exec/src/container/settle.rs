@@ -10,7 +10,7 @@ use insula_agent::container::{ContainerRequest, Phase};
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
-use insula_driver::name::Name;
+use insula_driver::name::{Name, text};
 
 use super::ask::{TIMEOUT, ask};
 use super::record::{self, ContainerRecord, Records, read};
@@ -30,15 +30,50 @@ pub fn find(
     root: &Root,
     name: &Name,
 ) -> Result<Option<ContainerRecord>, Error> {
-    match read(root, name)? {
-        Some(record) if record.moving_to.is_some() => settled(&driver()?, root, record).map(Some),
-        found => Ok(found),
+    let Some(record) = read(root, name)? else {
+        return Ok(None);
+    };
+    let driver = driver()?;
+    let record = locate(&driver, record.clone())?.unwrap_or(record);
+    match record.moving_to {
+        Some(_) => settled(&driver, root, record).map(Some),
+        None => Ok(Some(record)),
     }
 }
 
-/// All containers, by name. One whose move cannot be settled is left as it is.
-pub(super) fn all(driver: &Driver, root: &Root) -> Result<Vec<ContainerRecord>, Error> {
-    let mut records = record::all(root)?;
+/// A container's record with its node's name of now; none if that node was removed.
+pub(crate) fn locate(
+    driver: &Driver,
+    mut record: ContainerRecord,
+) -> Result<Option<ContainerRecord>, Error> {
+    let Some(id) = record.node_id else {
+        return Ok(Some(record));
+    };
+    match insula_node::find(driver, &record.node) {
+        Ok(handle) if handle.info.id == id => return Ok(Some(record)),
+        Err(error) if error.kind != Kind::NoNode => return Err(error),
+        _ => {}
+    }
+    let nodes = insula_node::all(driver)?;
+    let found = nodes.iter().find(|handle| handle.info.id == id);
+    let name = found.and_then(|handle| text(&handle.info.name).parse().ok());
+    Ok(name.map(|name| {
+        record.node = name;
+        record
+    }))
+}
+
+/// All containers, by name. One whose move cannot be settled is left as it is; one whose node was
+/// removed is removed.
+pub(crate) fn all(driver: &Driver, root: &Root) -> Result<Vec<ContainerRecord>, Error> {
+    let mut records = Vec::new();
+    for record in record::all(root)? {
+        let name = record.name.clone();
+        match locate(driver, record)? {
+            Some(record) => records.push(record),
+            None => Records::lock(root)?.remove(&name)?,
+        }
+    }
     for record in &mut records {
         if record.moving_to.is_some()
             && let Ok(settled) = settled(driver, root, record.clone())
@@ -60,13 +95,16 @@ fn settled(
     };
     // The move may have ended meanwhile.
     match read(root, &record.name)? {
-        Some(record) if record.moving_to.is_some() => settle(driver, root, record),
+        Some(now) if now.moving_to.is_some() => {
+            let now = locate(driver, now)?.unwrap_or(record);
+            settle(driver, root, now)
+        }
         now => Ok(now.unwrap_or(record)),
     }
 }
 
 /// Settles a move that nobody else works on, and returns the record as it is then.
-pub(super) fn settle(
+pub(crate) fn settle(
     driver: &Driver,
     root: &Root,
     mut record: ContainerRecord,
@@ -87,10 +125,17 @@ pub(super) fn settle(
         _ => {}
     }
     if !stays {
+        record.node_id = node_id(driver, &target);
         record.node = target;
     }
     Records::lock(root)?.write(&record)?;
     Ok(record)
+}
+
+/// The id of the node of that name; none if it was removed.
+pub(super) fn node_id(driver: &Driver, node: &Name) -> Option<u32> {
+    let handle = insula_node::find(driver, node).ok()?;
+    Some(handle.info.id)
 }
 
 fn has_ended(driver: &Driver, node: &Name) -> bool {

@@ -57,8 +57,9 @@ pub fn start(
     let record = ContainerRecord {
         name: name.clone(),
         node: node.clone(),
+        node_id: Some(there.id),
         moving_to: None,
-        address: match there.network {
+        address: match there.record.network {
             Some(_) => Some(records.free_address()?),
             None => None,
         },
@@ -104,12 +105,22 @@ impl StartRequest<'_> {
     }
 }
 
-/// The record of a node that can have containers.
+/// A node that can have containers.
+#[derive(Debug)]
+pub(crate) struct ContainerNode {
+    /// Its id.
+    pub(crate) id: u32,
+    /// Its record.
+    pub(crate) record: NodeRecord,
+}
+
+/// The node of that name, which can have containers.
 ///
 /// # Errors
 /// When it cannot.
-pub(super) fn check_node(driver: &Driver, name: &Name) -> Result<NodeRecord, Error> {
+pub(crate) fn check_node(driver: &Driver, name: &Name) -> Result<ContainerNode, Error> {
     let handle = node::find(driver, name)?;
+    let id = handle.info.id;
     let record = handle
         .record
         .ok_or_else(|| node::no_record(name.as_str()).untouched())?;
@@ -120,7 +131,7 @@ pub(super) fn check_node(driver: &Driver, name: &Name) -> Result<NodeRecord, Err
         return Err(no_agent(name));
     }
     match record.spec.rootfs {
-        Some(_) => Ok(record),
+        Some(_) => Ok(ContainerNode { id, record }),
         None => Err(no_root(name)),
     }
 }

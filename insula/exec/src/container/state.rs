@@ -65,7 +65,7 @@ pub fn view(driver: &Driver, record: &ContainerRecord) -> ContainerView {
 }
 
 /// What a node's agent has; nothing if the node does not run.
-pub(super) fn ask_node(driver: &Driver, node: &Name) -> Result<Vec<ContainerState>, Error> {
+pub(crate) fn ask_node(driver: &Driver, node: &Name) -> Result<Vec<ContainerState>, Error> {
     if !insula_node::find(driver, node)?.is_running() {
         return Ok(Vec::new());
     }
@@ -114,6 +114,7 @@ mod tests {
         let record = ContainerRecord {
             name: "shop".parse().unwrap(),
             node: "web".parse().unwrap(),
+            node_id: None,
             moving_to: None,
             address: None,
             command: Vec::new(),

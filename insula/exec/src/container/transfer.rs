@@ -14,23 +14,29 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node as node;
 use insula_virtio::PacketHold;
+use serde::{Serialize, Serializer};
 
 use super::ask::{TIMEOUT, ask, refused};
 use super::peer::Peer;
 use super::record::{self, ContainerRecord, Records, read};
-use super::settle::{settle, source_has_it};
+use super::settle::{locate, node_id, settle, source_has_it};
 use super::start::check_node;
 use crate::agent::to_agent;
 
 /// A move that was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MovedContainer {
     /// Time from the request to dump it until it went on.
+    #[serde(rename = "stood_still_ns", serialize_with = "as_ns")]
     pub stood_still: Duration,
     /// Bytes of its images and its log.
     pub image_bytes: u64,
     /// Packets that were held for it meanwhile.
     pub held_packets: usize,
+}
+
+fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Checks whether a container can be moved to a node, as far as that can be told before.
@@ -39,6 +45,7 @@ pub struct MovedContainer {
 /// What is in the way.
 pub fn check_move(driver: &Driver, root: &Root, name: &Name, target: &Name) -> Result<(), Error> {
     let record = read(root, name)?.ok_or_else(|| no_container(name))?;
+    let record = locate(driver, record.clone())?.unwrap_or(record);
     check(driver, &record, target)
 }
 
@@ -54,6 +61,7 @@ pub fn move_to(
 ) -> Result<MovedContainer, Error> {
     let _lock = record::lock_moves(root)?;
     let record = read(root, name)?.ok_or_else(|| no_container(name))?;
+    let record = locate(driver, record.clone())?.unwrap_or(record);
     let record = settle(driver, root, record)?;
     check(driver, &record, target)?;
     let began = Instant::now();
@@ -129,6 +137,7 @@ fn transfer(
     if stepped.is_ok() {
         record.moving_to = None;
         record.node = target.clone();
+        record.node_id = node_id(driver, target);
         Records::lock(root)?.write(&record)?;
         return Ok(bytes);
     }
@@ -164,20 +173,31 @@ fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(),
             .because(format!("it is on '{target}' already"))
             .unchanged());
     }
-    let there = check_node(driver, target)?;
-    let here = check_node(driver, &record.node)?;
+    let there = check_node(driver, target)?.record;
+    let here = check_node(driver, &record.node)?.record;
     if (&here.spec.rootfs, here.spec.overlay) != (&there.spec.rootfs, there.spec.overlay) {
         return Err(other_root(name, target));
     }
     if record.address.is_some() && there.network.is_none() {
         return Err(no_network(name, target));
     }
-    for node in [&record.node, target] {
+    check_nodes(driver, &[&record.node, target]).map_err(|error| {
+        let context = format!("the container '{name}' cannot be moved");
+        error.context(context).unchanged()
+    })
+}
+
+/// Checks whether nodes have what moves need.
+///
+/// # Errors
+/// What one of them lacks, or that its agent does not answer.
+pub(crate) fn check_nodes(driver: &Driver, nodes: &[&Name]) -> Result<(), Error> {
+    for &node in nodes {
         let stream = to_agent(driver, node)?;
         if let ContainerAnswer::Lacks(lacks) = ask(node, &stream, TIMEOUT, ContainerRequest::Lacks)?
             && !lacks.is_empty()
         {
-            return Err(lacking(name, node, &lacks));
+            return Err(lacking(node, &lacks));
         }
     }
     Ok(())
@@ -207,14 +227,12 @@ fn no_network(name: &Name, target: &Name) -> Error {
         .hint("start it with --network")
 }
 
-fn lacking(name: &Name, node: &Name, lacks: &[String]) -> Error {
+fn lacking(node: &Name, lacks: &[String]) -> Error {
     let lacks: Vec<_> = lacks
         .iter()
         .map(|one| one.escape_debug().to_string())
         .collect();
-    not_moved(name)
-        .because(format!("the node '{node}' lacks {}", lacks.join(", ")))
-        .unchanged()
+    Error::new(format!("the node '{node}' lacks {}", lacks.join(", ")))
 }
 
 /// The error for held packets that were not sent on: they come again from their senders.

@@ -84,6 +84,7 @@ pub const ALL: &[&Scenario] = &[
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
     &container::move_linux::SCENARIO,
+    &container::upgrade::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,
     &fuzzing::fuzz::SCENARIO,

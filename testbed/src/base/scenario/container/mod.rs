@@ -5,4 +5,5 @@ pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_linux;
 mod privileges;
+pub(super) mod upgrade;
 pub(super) mod virtio;

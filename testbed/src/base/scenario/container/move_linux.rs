@@ -1,9 +1,9 @@
 //! Servers with live connections move from one Linux node to another and back: between Debian's 6.1
 //! and 6.12, with failures that leave them where they were.
 
-mod failures;
-mod streams;
-mod web;
+pub(super) mod failures;
+pub(super) mod streams;
+pub(super) mod web;
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// The nodes, by their kernels' versions.
 const NODES: [&str; 2] = ["6.1", "6.12"];
 /// The container.
-const NAME: &str = "shop";
+pub(super) const NAME: &str = "shop";
 /// Connections that live throughout.
 const CONNECTIONS: usize = 10;
 /// Moves there and back.
@@ -116,31 +116,42 @@ fn played(context: &Context) -> Result<(), Finding> {
 }
 
 fn start_node(context: &Context, version: &str) -> Result<(), Finding> {
+    let image = build_image(context, version)?;
+    run_node(version, &image)
+}
+
+/// Builds an image of that kernel with CRIU. Returns its name.
+pub(super) fn build_image(context: &Context, version: &str) -> Result<String, Finding> {
     let release = context.release(version)?;
     let modules = format!("{MODULES_PATH}/{release}");
     let image = format!("image-{version}");
     let criu = format!("--criu={CRIU_PATH}");
-    let build = [
-        "image",
-        "build",
-        &image,
-        "--installed",
-        &release,
-        "--module-folder",
-        &modules,
+    let build = ["image", "build", &image, "--installed", &release];
+    insula(&[&build[..], &["--module-folder", &modules, &criu]].concat())?;
+    Ok(image)
+}
+
+/// Starts a node that can have containers.
+pub(super) fn run_node(name: &str, image: &str) -> Result<(), Finding> {
+    let run = ["run", "--image", image, "--name", name, "--memory", "512M"];
+    insula(&[&run[..], &["--network", "--rootfs", "/", "--overlay"]].concat()).map(drop)
+}
+
+/// Starts the server as a container on a node. Returns its address.
+pub(super) fn start_server(node: &str) -> Result<String, Finding> {
+    let server = [
+        "--container",
+        NAME,
+        "-d",
+        node,
+        "--",
+        "python3",
+        "-c",
+        SERVER,
     ];
-    insula(&[&build[..], &[&criu]].concat())?;
-    let run = [
-        "run",
-        "--image",
-        &image,
-        "--name",
-        version,
-        "--memory",
-        "512M",
-        "--network",
-    ];
-    insula(&[&run[..], &["--rootfs", "/", "--overlay"]].concat()).map(drop)
+    insula(&[&["exec"][..], &server].concat())?;
+    logged("ready")?;
+    Ok(text(&inspected()?["address"]))
 }
 
 /// Everything that is known about the container.

@@ -20,7 +20,7 @@ const TARGET: &str = "6.12";
 /// Move that is to fail.
 const MOVE: [&str; 3] = ["move", NAME, TARGET];
 /// Freezes the next restore in a node as soon as it begins.
-const FREEZE_RESTORE: &str =
+pub(in super::super) const FREEZE_RESTORE: &str =
     "until echo 1 > /sys/fs/cgroup/insula/shop/cgroup.freeze; do sleep 0.01; done 2>/dev/null";
 /// Address of the base at which a stopped agent is told to go on.
 const RELEASE: &str = "10.78.0.1:4000";
@@ -74,7 +74,7 @@ fn begin_frozen() -> Result<Child, Finding> {
     Ok(moving)
 }
 
-fn piped(mut command: Command) -> Result<Child, Finding> {
+pub(in super::super) fn piped(mut command: Command) -> Result<Child, Finding> {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command.spawn()?)
 }

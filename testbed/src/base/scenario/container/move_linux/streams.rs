@@ -18,7 +18,7 @@ const PIECE: usize = 1500;
 const GOES_ON: u64 = 4 * WINDOW;
 
 /// Connections that live until they are ended.
-pub(super) struct Streams {
+pub(in super::super) struct Streams {
     all: Vec<(Arc<Stream>, Directions)>,
 }
 
@@ -38,7 +38,7 @@ struct Stream {
 
 impl Streams {
     /// Opens connections and begins to send.
-    pub(super) fn start(address: &str, count: usize) -> Result<Self, Finding> {
+    pub(in super::super) fn start(address: &str, count: usize) -> Result<Self, Finding> {
         let mut all = Vec::new();
         for seed in 0..count {
             let connection = TcpStream::connect((address, 80))?;
@@ -59,7 +59,7 @@ impl Streams {
     }
 
     /// Waits until more bytes have come back on every connection.
-    pub(super) fn go_on(&self) -> Result<(), Finding> {
+    pub(in super::super) fn go_on(&self) -> Result<(), Finding> {
         for (number, (stream, both)) in self.all.iter().enumerate() {
             let before = stream.checked.load(Ordering::Relaxed);
             wait_for(&format!("connection {number} to go on"), || {
@@ -74,14 +74,14 @@ impl Streams {
     }
 
     /// The longest time without a byte, of all connections.
-    pub(super) fn longest_pause_ms(&self) -> u64 {
+    pub(in super::super) fn longest_pause_ms(&self) -> u64 {
         let pauses = self.all.iter();
         let pauses = pauses.map(|(one, _)| one.longest_pause_ms.load(Ordering::Relaxed));
         pauses.max().unwrap_or_default()
     }
 
     /// Ends all, each of which must have had every byte.
-    pub(super) fn end(self) -> Result<(), Finding> {
+    pub(in super::super) fn end(self) -> Result<(), Finding> {
         for (stream, _) in &self.all {
             stream.ending.store(true, Ordering::Relaxed);
             stream.progress.1.notify_all();

@@ -25,7 +25,7 @@ http {
     server { listen 80; root /var/tmp/move_linux; }
 }
 ";
-const NAME: &str = "web";
+pub(in super::super) const NAME: &str = "web";
 /// Clients that stay connected.
 const CLIENTS: usize = 100;
 /// Bytes that each reads at once.
@@ -34,7 +34,7 @@ const BYTES: usize = 20_000;
 const SERVED: u64 = 2 * CLIENTS as u64;
 
 /// Makes what base and nodes share, before the nodes start.
-pub(super) fn prepare() -> Result<(), Finding> {
+pub(in super::super) fn prepare() -> Result<(), Finding> {
     fs::create_dir_all(FOLDER)?;
     let content: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..))
         .take(BYTES)
@@ -44,32 +44,38 @@ pub(super) fn prepare() -> Result<(), Finding> {
 }
 
 /// Removes it.
-pub(super) fn clean_up() -> Result<(), Finding> {
+pub(in super::super) fn clean_up() -> Result<(), Finding> {
     Ok(fs::remove_dir_all(FOLDER)?)
 }
 
 pub(super) fn play() -> Result<(), Finding> {
-    let configuration = format!("{FOLDER}/nginx.conf");
-    let program = ["nginx", "-c", &configuration, "-g", "daemon off;"];
-    insula(
-        &[
-            &["exec", "--container", NAME, "-d", "6.1", "--"][..],
-            &program,
-        ]
-        .concat(),
-    )?;
-    let address = text(&insula_json(&["inspect", NAME])?[0]["address"]);
-    wait_for("nginx to serve", || {
-        Ok(TcpStream::connect((address.as_str(), 80)).ok())
-    })?;
-    let load = Load::start(&address)?;
-    load.goes_on()?;
+    let load = start("6.1")?;
     for node in ["6.12", "6.1"] {
         let moved = insula(&["move", NAME, node])?;
         println!("{}", moved.trim_end());
         load.goes_on()
             .map_err(|error| error.when(&format!("nginx on {node}")))?;
     }
+    end(load)
+}
+
+/// Starts nginx as a container on a node, and clients.
+pub(in super::super) fn start(node: &str) -> Result<Load, Finding> {
+    let configuration = format!("{FOLDER}/nginx.conf");
+    let program = ["nginx", "-c", &configuration, "-g", "daemon off;"];
+    let exec = ["exec", "--container", NAME, "-d", node, "--"];
+    insula(&[&exec[..], &program].concat())?;
+    let address = text(&insula_json(&["inspect", NAME])?[0]["address"]);
+    wait_for("nginx to serve", || {
+        Ok(TcpStream::connect((address.as_str(), 80)).ok())
+    })?;
+    let load = Load::start(&address)?;
+    load.goes_on()?;
+    Ok(load)
+}
+
+/// Ends clients and nginx, which must have failed in nothing.
+pub(in super::super) fn end(load: Load) -> Result<(), Finding> {
     let (requests, longest_ms) = load.end()?;
     println!("nginx: {requests} requests, the longest {longest_ms} ms");
     insula(&["stop", NAME])?;
@@ -79,7 +85,7 @@ pub(super) fn play() -> Result<(), Finding> {
 }
 
 /// Clients that read until they are ended.
-struct Load {
+pub(in super::super) struct Load {
     served: Arc<AtomicU64>,
     ending: Arc<AtomicBool>,
     thread: JoinHandle<Result<u64, String>>,
@@ -117,7 +123,7 @@ impl Load {
     }
 
     /// Waits until all have been served anew.
-    fn goes_on(&self) -> Result<(), Finding> {
+    pub(in super::super) fn goes_on(&self) -> Result<(), Finding> {
         let before = self.served.load(Ordering::Relaxed);
         wait_for("nginx to serve all clients", || {
             Finding::unless(!self.thread.is_finished(), || "a request has failed".into())?;
