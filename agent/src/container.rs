@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::processor::Processor;
 use crate::{Exec, ExitStatus};
 
 /// First bytes of the MAC address of a container's card, locally administered and not a node's.
@@ -81,6 +82,10 @@ pub enum ContainerRequest {
         /// Whether it is to go on here; otherwise it is removed.
         resume: bool,
     },
+    /// Say what programs of this node can use of the processor.
+    Processor,
+    /// Say what keeps the container of this name from being moved, as [`ContainerAnswer::Lacks`].
+    Obstacles(String),
 }
 
 /// A step of a move, in this order. [`ContainerAnswer`] follows.
@@ -129,6 +134,8 @@ pub enum ContainerAnswer {
     List(Vec<ContainerState>),
     /// What the node lacks for moves: nothing if empty.
     Lacks(Vec<String>),
+    /// What programs can use of the processor.
+    Processor(Processor),
 }
 
 /// A container and its state.

@@ -12,6 +12,7 @@ pub mod copy;
 pub mod frame;
 pub mod network;
 pub mod options;
+pub mod processor;
 mod protocol;
 
 pub use protocol::{

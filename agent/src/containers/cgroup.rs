@@ -55,13 +55,15 @@ impl Cgroup {
         fs::write(self.0.join("cgroup.procs"), "0")
     }
 
+    /// Ids of all its processes.
+    pub(super) fn processes(&self) -> io::Result<Vec<i32>> {
+        let all = fs::read_to_string(self.0.join("cgroup.procs"))?;
+        Ok(all.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
     /// Signals all its processes.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        let all = fs::read_to_string(self.0.join("cgroup.procs"))?;
-        for pid in all
-            .lines()
-            .filter_map(|line| Pid::from_raw(line.parse().ok()?))
-        {
+        for pid in self.processes()?.into_iter().filter_map(Pid::from_raw) {
             // It may have ended meanwhile.
             let _ = kill_process(pid, signal);
         }

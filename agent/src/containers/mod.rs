@@ -8,6 +8,7 @@
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
 //! | `criu` | running CRIU |
+//! | `obstacles` | what keeps one from being moved |
 //! | `source`, `target` | the two ends of a move |
 //!
 //! They are children of the server and end with the node; if the server exits, they go on, but
@@ -17,6 +18,7 @@ mod cgroup;
 mod criu;
 mod inside;
 mod namespaces;
+mod obstacles;
 mod output;
 mod source;
 mod table;

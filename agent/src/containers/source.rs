@@ -88,7 +88,7 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
     cgroup.freeze(true)?;
     // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
     namespaces::take_card_down(&container.network)?;
-    if has_new_connection(pid) {
+    if has_unowned_connection(pid) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let mut criu = Criu::new(folder, "dump", &[])?;
@@ -109,29 +109,36 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
 /// States of a connection that is being made by a peer, and of a socket that listens.
 const SYN_RECV: &str = "03";
 const LISTEN: &str = "0A";
+/// States of a socket whose last bytes are not confirmed: FIN_WAIT1, LAST_ACK and CLOSING.
+const CLOSING: [&str; 3] = ["04", "09", "0B"];
+/// Inode of a socket that no process has any more.
+const NO_INODE: &str = "0";
 /// Tables of connections in `/proc/PID/net`.
 const TABLES: [&str; 2] = ["tcp", "tcp6"];
 
-/// Whether a connection to the process's network is being made, or is not accepted yet.
-fn has_new_connection(pid: i32) -> bool {
+/// Whether a connection to the process's network is being made, or is not accepted yet, or one still
+/// sends what a program wrote before it closed it: only the kernel has these, and CRIU dumps none of them.
+fn has_unowned_connection(pid: i32) -> bool {
     let mut tables = TABLES
         .iter()
         .map(|table| format!("/proc/{pid}/net/{table}"));
     // A kernel without IPv6 has but one.
-    tables.any(|table| fs::read_to_string(table).is_ok_and(|table| has_new(&table)))
+    tables.any(|table| fs::read_to_string(table).is_ok_and(|table| has_unowned(&table)))
 }
 
 /// The same of a table. As its received bytes a socket that listens has those not accepted.
-fn has_new(table: &str) -> bool {
-    let is_new = |line: &str| {
+fn has_unowned(table: &str) -> bool {
+    let is_unowned = |line: &str| {
         let mut words = line.split_whitespace().skip(3);
-        match (words.next(), words.next()) {
+        let (state, queues, inode) = (words.next(), words.next(), words.nth(4));
+        match (state, queues) {
             (Some(SYN_RECV), _) => true,
             (Some(LISTEN), Some(queues)) => !queues.ends_with(":00000000"),
+            (Some(state), _) => CLOSING.contains(&state) && inode == Some(NO_INODE),
             _ => false,
         }
     };
-    table.lines().any(is_new)
+    table.lines().any(is_unowned)
 }
 
 #[cfg(test)]
@@ -139,16 +146,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_connections_are_seen() {
-        let has_new = |state: &str, received: &str| {
-            let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when\n";
-            let line =
-                format!("   0: 00000000:0050 00000000:0000 {state} 00000000:{received} 00:0");
-            has_new(&format!("{head}{line}\n"))
+    fn connections_that_only_the_kernel_has_are_seen() {
+        let has_unowned = |state: &str, received: &str, inode: u32| {
+            let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
+                        uid  timeout inode\n";
+            let line = format!(
+                "   0: 00000000:0050 00000000:0000 {state} 00000000:{received} 00:00000000 00000000     \
+                 0        0 {inode} 1 0000000000000000 100 0 0 10 0"
+            );
+            has_unowned(&format!("{head}{line}\n"))
         };
-        assert!(has_new("03", "00000000"));
-        assert!(has_new("0A", "00000001"));
-        assert!(!has_new("0A", "00000000"));
-        assert!(!has_new("01", "00000005"));
+        assert!(has_unowned("03", "00000000", 0));
+        assert!(has_unowned("0A", "00000001", 7));
+        assert!(!has_unowned("0A", "00000000", 7));
+        assert!(!has_unowned("01", "00000005", 7));
+        for state in CLOSING {
+            assert!(has_unowned(state, "00000000", 0));
+            assert!(!has_unowned(state, "00000000", 7));
+        }
     }
 }

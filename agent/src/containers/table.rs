@@ -16,6 +16,7 @@ use insula_agent::container::{
     ContainerAnswer, ContainerRequest, ContainerSpec, ContainerState, Phase, is_name,
 };
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
+use insula_agent::processor::Processor;
 use insula_agent::{ExitStatus, Output};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 use vsock::VsockStream;
@@ -23,7 +24,7 @@ use vsock::VsockStream;
 use super::cgroup::Cgroup;
 use super::inside::INSIDE;
 use super::output::Log;
-use super::{FOLDER, criu, namespaces, source, target};
+use super::{FOLDER, criu, namespaces, obstacles, source, target};
 use crate::program::{SELF, set_environment};
 
 /// The containers of the node.
@@ -65,6 +66,14 @@ impl Containers {
             ContainerRequest::Remove(name) => done(self.remove(&name)),
             ContainerRequest::Log { name, follow } => return self.send_log(&name, follow, stream),
             ContainerRequest::Lacks => ContainerAnswer::Lacks(criu::lacks()),
+            ContainerRequest::Processor => ContainerAnswer::Processor(Processor::of_this()),
+            ContainerRequest::Obstacles(name) => {
+                let found = self.find(&name);
+                match found.and_then(|one| obstacles::obstacles(&Cgroup::of(&one.spec.name))) {
+                    Ok(found) => ContainerAnswer::Lacks(found),
+                    Err(error) => ContainerAnswer::Refused(error.to_string()),
+                }
+            }
             ContainerRequest::Dump(name) => return source::serve(self, &name, stream, reader),
             ContainerRequest::Restore(dumped) => {
                 return target::serve(self, dumped, stream, reader);

@@ -5,6 +5,7 @@
 
 mod ask;
 mod change;
+mod check;
 mod peer;
 mod record;
 mod settle;
@@ -12,11 +13,11 @@ mod start;
 mod state;
 mod transfer;
 
+pub(crate) use check::{check_container, check_node_alone, check_nodes};
 pub(crate) use record::{Records, lock_moves};
 pub(crate) use settle::{all, settle};
 pub(crate) use start::check_node;
 pub(crate) use state::ask_node;
-pub(crate) use transfer::check_nodes;
 
 pub use change::{log, remove, stop};
 pub use record::{ContainerRecord, names};

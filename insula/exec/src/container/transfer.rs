@@ -7,7 +7,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::container::{ContainerAnswer, ContainerRequest, MoveStep};
+use insula_agent::container::MoveStep;
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
@@ -16,12 +16,11 @@ use insula_node as node;
 use insula_virtio::PacketHold;
 use serde::{Serialize, Serializer};
 
-use super::ask::{TIMEOUT, ask, refused};
+use super::ask::refused;
+use super::check::{check, not_moved};
 use super::peer::Peer;
 use super::record::{self, ContainerRecord, Records, read};
 use super::settle::{locate, node_id, settle, source_has_it};
-use super::start::check_node;
-use crate::agent::to_agent;
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -166,73 +165,10 @@ fn copy<'a>(
     Ok((from, to, bytes))
 }
 
-fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(), Error> {
-    let name = &record.name;
-    if record.node == *target {
-        return Err(not_moved(name)
-            .because(format!("it is on '{target}' already"))
-            .unchanged());
-    }
-    let there = check_node(driver, target)?.record;
-    let here = check_node(driver, &record.node)?.record;
-    if (&here.spec.rootfs, here.spec.overlay) != (&there.spec.rootfs, there.spec.overlay) {
-        return Err(other_root(name, target));
-    }
-    if record.address.is_some() && there.network.is_none() {
-        return Err(no_network(name, target));
-    }
-    check_nodes(driver, &[&record.node, target]).map_err(|error| {
-        let context = format!("the container '{name}' cannot be moved");
-        error.context(context).unchanged()
-    })
-}
-
-/// Checks whether nodes have what moves need.
-///
-/// # Errors
-/// What one of them lacks, or that its agent does not answer.
-pub(crate) fn check_nodes(driver: &Driver, nodes: &[&Name]) -> Result<(), Error> {
-    for &node in nodes {
-        let stream = to_agent(driver, node)?;
-        if let ContainerAnswer::Lacks(lacks) = ask(node, &stream, TIMEOUT, ContainerRequest::Lacks)?
-            && !lacks.is_empty()
-        {
-            return Err(lacking(node, &lacks));
-        }
-    }
-    Ok(())
-}
-
 fn no_container(name: &Name) -> Error {
     Error::new(format!("there is no container '{name}'"))
         .untouched()
         .hint("`insula ps` lists them")
-}
-
-fn not_moved(name: &Name) -> Error {
-    Error::new(format!("the container '{name}' cannot be moved"))
-}
-
-fn other_root(name: &Name, target: &Name) -> Error {
-    not_moved(name)
-        .because(format!("the node '{target}' has another root file system"))
-        .unchanged()
-        .hint("start both nodes with the same --rootfs")
-}
-
-fn no_network(name: &Name, target: &Name) -> Error {
-    not_moved(name)
-        .because(format!("the node '{target}' has no network"))
-        .unchanged()
-        .hint("start it with --network")
-}
-
-fn lacking(node: &Name, lacks: &[String]) -> Error {
-    let lacks: Vec<_> = lacks
-        .iter()
-        .map(|one| one.escape_debug().to_string())
-        .collect();
-    Error::new(format!("the node '{node}' lacks {}", lacks.join(", ")))
 }
 
 /// The error for held packets that were not sent on: they come again from their senders.

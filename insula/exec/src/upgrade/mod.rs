@@ -123,7 +123,7 @@ impl Upgrade<'_> {
             node: &self.beside,
             after: began.elapsed(),
         });
-        container::check_nodes(self.driver, &[self.request.node, &self.beside])?;
+        container::check_nodes(self.driver, self.request.node, &self.beside)?;
         loop {
             self.move_all(self.request.node, &self.beside)?;
             self.interrupt.check()?;

@@ -56,8 +56,6 @@ impl Plan {
         check_alone(name, &handle, &record)?;
         let bootable = Bootable::of_image(driver, request.image)?;
         check_image(request.image, &bootable)?;
-        container::check_nodes(driver, &[name])
-            .map_err(|error| error.context(not_upgraded(name)).untouched())?;
         let run = new_node(&handle, &record, request)?;
         node::check_start(driver, root, &run).map_err(|error| {
             let what = format!("there is no room for another node beside '{name}'");
@@ -65,6 +63,7 @@ impl Plan {
         })?;
         let records = container::all(driver, root)?;
         let containers = running(driver, &records, name)?;
+        check_containers(driver, name, &containers)?;
         let there = records.iter().filter(|one| one.node == *name);
         let ended = there.map(|one| one.name.clone());
         let ended = ended.filter(|one| !containers.contains(one)).collect();
@@ -82,6 +81,18 @@ impl Plan {
             request: run,
         })
     }
+}
+
+/// Checks whether containers can leave a node.
+fn check_containers(driver: &Driver, node: &Name, containers: &[Name]) -> Result<(), Error> {
+    container::check_node_alone(driver, node)
+        .map_err(|error| error.context(not_upgraded(node)).untouched())?;
+    containers.iter().try_for_each(|name| {
+        container::check_container(driver, node, name).map_err(|error| {
+            let what = format!("the container '{name}' cannot be moved");
+            error.context(what).untouched()
+        })
+    })
 }
 
 /// Of these containers those that run on a node.
