@@ -28,6 +28,11 @@ pub(crate) fn serve() -> ExitCode {
         }
     };
     let containers = Arc::new(Containers::default());
+    let with_cards = Arc::clone(&containers);
+    thread::spawn(move || {
+        let ended = with_cards.renew_cards();
+        ended.map_err(|error| log(&format!("containers' cards are not renewed: {error}")))
+    });
     loop {
         match listener.accept() {
             Ok((stream, peer)) if is_command(&peer) => {

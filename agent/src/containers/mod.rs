@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `table` | the node's containers, and their states |
 //! | `namespaces` | namespaces for one, with its network card |
+//! | `cards` | the node's network card, with which theirs go and come |
 //! | `inside` | its first process, until it executes the program |
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
@@ -14,6 +15,7 @@
 //! They are children of the server and end with the node; if the server exits, they go on, but
 //! cannot be named any more.
 
+mod cards;
 mod cgroup;
 mod criu;
 mod inside;

@@ -45,31 +45,54 @@ pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
     let network = File::open(NETWORK)?;
     // A kernel without IPv6 lacks it.
     let _ = fs::write(ADDRESS_MODE, NONE);
-    if let Some(address) = address {
-        let added = outside.node_card().and_then(|lower| {
-            outside.add_macvlan(&MacvlanRequest {
-                name: NEW_CARD,
-                card: card(address),
-                lower,
-                namespace: network.as_raw_fd(),
-            })
-        });
-        added.map_err(|error| io::Error::other(format!("its network card: {error}")))?;
-    }
     let inside = RouteSocket::open()?;
-    for link in inside.links()? {
-        match (link.name.as_str(), address) {
-            ("lo", _) => inside.bring_up(link.index)?,
-            (NEW_CARD, Some(address)) => {
-                inside.rename(link.index, CARD)?;
-                inside.add_address(link.index, address)?;
-                inside.bring_up(link.index)?;
-                inside.route_all()?;
-            }
-            _ => {}
-        }
+    for link in inside.links()?.iter().filter(|link| link.name == "lo") {
+        inside.bring_up(link.index)?;
+    }
+    if let Some(address) = address {
+        add_card(&outside, &inside, &network, address)?;
     }
     Ok(network)
+}
+
+/// Adds a card to a network namespace: sockets in the node's, and in that one.
+fn add_card(
+    outside: &RouteSocket,
+    inside: &RouteSocket,
+    network: &File,
+    address: Ipv4Addr,
+) -> io::Result<()> {
+    let added = outside.node_card().and_then(|lower| {
+        outside.add_macvlan(&MacvlanRequest {
+            name: NEW_CARD,
+            card: card(address),
+            lower,
+            namespace: network.as_raw_fd(),
+        })
+    });
+    added.map_err(|error| io::Error::other(format!("its network card: {error}")))?;
+    for link in inside.links()?.iter().filter(|link| link.name == NEW_CARD) {
+        inside.rename(link.index, CARD)?;
+        inside.add_address(link.index, address)?;
+        inside.bring_up(link.index)?;
+        inside.route_all()?;
+    }
+    Ok(())
+}
+
+/// Gives a network namespace its card again, if it has gone with the node's: when that comes back,
+/// connections go on.
+pub(super) fn renew_card(network: &File, address: Ipv4Addr) -> io::Result<()> {
+    let network = network.try_clone()?;
+    in_thread(move || {
+        let outside = RouteSocket::open()?;
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        let inside = RouteSocket::open()?;
+        match inside.links()?.iter().any(|link| link.name == CARD) {
+            true => Ok(()),
+            false => add_card(&outside, &inside, &network, address),
+        }
+    })
 }
 
 /// Gives the calling thread a mount namespace in which `root` is a mount of the node's root.

@@ -24,7 +24,8 @@ use vsock::VsockStream;
 use super::cgroup::Cgroup;
 use super::inside::INSIDE;
 use super::output::Log;
-use super::{FOLDER, criu, namespaces, obstacles, source, target};
+use super::{FOLDER, cards, criu, namespaces, obstacles, source, target};
+use crate::log::log;
 use crate::program::{SELF, set_environment};
 
 /// The containers of the node.
@@ -95,6 +96,19 @@ impl Containers {
     fn list(&self) -> Vec<ContainerState> {
         let all = self.lock();
         all.values().flatten().map(|one| one.state()).collect()
+    }
+
+    /// Gives the containers their cards again whenever the node gets its own again, as after a loss of
+    /// the base's side.
+    pub(crate) fn renew_cards(&self) -> io::Result<()> {
+        cards::watch(|| {
+            let all: Vec<_> = self.lock().values().flatten().cloned().collect();
+            for one in all {
+                if let Err(error) = one.renew_card() {
+                    log(&format!("container {}: {error}", one.spec.name));
+                }
+            }
+        })
     }
 
     fn start(&self, spec: ContainerSpec) -> io::Result<()> {
@@ -292,10 +306,23 @@ impl Container {
         Ok(state.0)
     }
 
+    /// Gives it its card again if it runs and has lost it. One that stands still gets it when it goes on.
+    pub(super) fn renew_card(&self) -> io::Result<()> {
+        let state = self.lock();
+        match (state.1, self.spec.address) {
+            (Phase::Running, Some(address)) => namespaces::renew_card(&self.network, address),
+            _ => Ok(()),
+        }
+    }
+
     /// Has it run after a move, or one that was given up, if it stands still.
     pub(super) fn resume(&self) -> io::Result<()> {
         let mut state = self.lock();
         let cgroup = Cgroup::of(&self.spec.name);
+        if let (Phase::Restored | Phase::Moving, Some(address)) = (state.1, self.spec.address) {
+            // The node may be without a card: then it gets it with the node's.
+            let _ = namespaces::renew_card(&self.network, address);
+        }
         match state.1 {
             // As CRIU has left it: its sockets would fail if it had them stopped here, too.
             Phase::Restored => cgroup.signal(Signal::CONT)?,
