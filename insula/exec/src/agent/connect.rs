@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use insula_agent::{COMMAND_PORT_MAX, PORT};
@@ -21,6 +22,13 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 /// The lowest port that is tried; lower ones may have fixed users.
 const PORT_MIN: u32 = 512;
+
+/// Distance of the ports at which commands with successive process ids start.
+const PORT_STEP: u32 = 37;
+/// Attempts to connect at once, each from another port.
+const ATTEMPTS: u32 = 3;
+/// Connections that this process has made.
+static MADE: AtomicU32 = AtomicU32::new(0);
 
 /// What every error leaves.
 const UNTOUCHED: &str = "nothing was done";
@@ -77,11 +85,17 @@ pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<VsockStre
     if handle.is_paused() {
         return Err(node::is_paused(name));
     }
-    let socket = reserved_socket().map_err(no_socket)?;
     let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
-    match connect(socket.as_raw_fd(), &address) {
-        Ok(()) => Ok(VsockStream::from(socket)),
-        Err(errno) => Err(no_answer(name, errno)),
+    let mut attempts = 0;
+    loop {
+        let socket = reserved_socket().map_err(no_socket)?;
+        attempts += 1;
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => return Ok(VsockStream::from(socket)),
+            // Another command may have had the port a moment ago.
+            Err(Errno::ECONNRESET) if attempts < ATTEMPTS => {}
+            Err(errno) => return Err(no_answer(name, errno)),
+        }
     }
 }
 
@@ -90,8 +104,10 @@ fn reserved_socket() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
     let count = COMMAND_PORT_MAX - PORT_MIN + 1;
-    // Concurrent commands start at different ports.
-    let first = process::id() % count;
+    // Concurrent commands start at different ports, and so do connections of one: as long as the agent
+    // has not closed its end of an earlier one, another from the same port is reset.
+    let made = MADE.fetch_add(1, Ordering::Relaxed);
+    let first = process::id().wrapping_mul(PORT_STEP).wrapping_add(made) % count;
     for step in 0..count {
         let port = PORT_MIN + (first + step) % count;
         match bind(socket.as_raw_fd(), &VsockAddr::new(VMADDR_CID_ANY, port)) {
