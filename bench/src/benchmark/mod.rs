@@ -23,6 +23,7 @@ mod lwk_program;
 mod lwk_start;
 mod mint_load;
 mod mint_start;
+mod moving;
 mod neighbour;
 mod net;
 mod node_boot;
@@ -54,6 +55,7 @@ pub const ALL: &[&Benchmark] = &[
     &ipi::BENCHMARK,
     &isolation::BENCHMARK,
     &clone::BENCHMARK,
+    &moving::BENCHMARK,
     &colocation::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,

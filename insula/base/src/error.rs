@@ -77,6 +77,8 @@ pub enum Kind {
     NoProgram,
     /// The program to be run may not be executed.
     NotExecutable,
+    /// The command's own output cannot be written.
+    Output,
 }
 
 impl Error {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::{self, Write};
 
+use insula_base::error::Kind;
 use insula_base::error_text::plain;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -55,9 +56,13 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "insula: note: {text}");
 }
 
-/// Whether the reader of our output has gone, as in `insula logs | head`.
+/// Whether the reader of our output has gone, as in `insula logs | head`. A connection that was broken
+/// is another matter.
 pub(super) fn is_closed_pipe(failure: &(dyn Error + 'static)) -> bool {
-    let cause = || failure.downcast_ref::<insula_base::error::Error>()?.cause();
+    let cause = || {
+        let error = failure.downcast_ref::<insula_base::error::Error>()?;
+        (error.kind == Kind::Output).then(|| error.cause())?
+    };
     let error = failure.downcast_ref::<io::Error>().or_else(cause);
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -65,6 +70,17 @@ pub(super) fn is_closed_pipe(failure: &(dyn Error + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_closed_output_is_none_of_our_errors() {
+        let broken = |kind| {
+            let why = io::Error::from(io::ErrorKind::BrokenPipe);
+            insula_base::error::Error::of(kind, "writing").because(why)
+        };
+        assert!(is_closed_pipe(&broken(Kind::Output)));
+        assert!(!is_closed_pipe(&broken(Kind::Other)));
+        assert!(is_closed_pipe(&io::Error::from(io::ErrorKind::BrokenPipe)));
+    }
 
     #[test]
     fn an_error_as_json_has_message_and_hint() {

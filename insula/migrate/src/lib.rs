@@ -6,6 +6,7 @@
 //! to call, the mappings that a proxy has; until the node's kernel is told to start, all of that can be
 //! undone.
 
+mod apart;
 mod back;
 mod descriptor;
 mod failure;
@@ -27,8 +28,8 @@ use insula_driver::name::Name;
 use insula_driver::{Driver, OtherProxy};
 use insula_exec::program;
 use insula_node as node;
-use nix::sys::signal::{SigSet, SigmaskHow};
 
+use apart::{Ended, done_apart};
 use failure::Failure;
 use proc::{Mapping, Process};
 use setup::Setup;
@@ -152,29 +153,22 @@ pub fn to_node(driver: &Driver, request: &MoveRequest<'_>) -> Result<Moved, Erro
     let pid = request.pid;
     has_no_obstacles(pid)?;
     let mirror = create_mirror(driver, request.node)?;
-    without_signals(pid, || move_process(Process { pid }, mirror, request.polls))
+    by_another(pid, || move_process(Process { pid }, mirror, request.polls))
 }
 
-/// Moves a process while this one takes no signals: one that is half moved would be lost with it.
-fn without_signals(
+/// Moves a process by another one than this, which may be killed meanwhile.
+fn by_another(
     pid: i32,
     move_it: impl FnOnce() -> Result<usize, NotStopped>,
 ) -> Result<Moved, Error> {
-    let blocked = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let began = Instant::now();
-    let moved = move_it();
-    if let Ok(blocked) = blocked {
-        // It was valid before.
-        let _ = blocked.thread_set_mask();
-    }
-    match moved {
-        Ok(threads) => Ok(Moved {
+    match done_apart(move_it).map_err(|failure| not_moved(pid, failure))? {
+        Ended::Moved(threads) => Ok(Moved {
             threads,
             stopped_for: began.elapsed(),
         }),
-        Err(NotStopped::Failed(failure)) => Err(not_moved(pid, failure)),
-        Err(NotStopped::Obstacle(obstacle)) => Err(not_moved(pid, obstacle)),
-        Err(NotStopped::Lost(failure)) => Err(not_moved(pid, failure).leaving("it was killed")),
+        Ended::Not(why) => Err(not_moved(pid, why)),
+        Ended::Lost(why) => Err(not_moved(pid, why).leaving("it was killed")),
     }
 }
 
@@ -186,7 +180,7 @@ pub fn to_base(pid: i32) -> Result<Moved, Error> {
     if !proc::exists(pid).unwrap_or(false) {
         return Err(no_process(pid));
     }
-    without_signals(pid, || back::to_base(Process { pid }))
+    by_another(pid, || back::to_base(Process { pid }))
 }
 
 /// Moves a process to the node of a mirror. Returns the number of its threads.

@@ -11,7 +11,7 @@ use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::{Exec, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
-use insula_base::error::Error;
+use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -282,7 +282,7 @@ fn forward_output(
 
 fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {
     let printed = to.write_all(bytes).and_then(|()| to.flush());
-    printed.map_err(|error| Error::new("writing the program's output").because(error))
+    printed.map_err(|error| Error::of(Kind::Output, "writing the program's output").because(error))
 }
 
 /// The error for a program that the agent cannot start.

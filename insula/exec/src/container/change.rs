@@ -87,10 +87,13 @@ pub fn log(
     let mut reader = Reader::new(stream);
     loop {
         match reader.read().map_err(lost)? {
-            Some(Output::Stdout(bytes)) => to
-                .write_all(bytes)
-                .and_then(|()| to.flush())
-                .map_err(|error| Error::new("the log cannot be written").because(error))?,
+            Some(Output::Stdout(bytes)) => {
+                to.write_all(bytes)
+                    .and_then(|()| to.flush())
+                    .map_err(|error| {
+                        Error::of(Kind::Output, "the log cannot be written").because(error)
+                    })?
+            }
             Some(Output::Refused(reason)) => return Err(ask::refused(node, reason)),
             Some(Output::Ended(status)) => return Ok(status),
             Some(_) => {}

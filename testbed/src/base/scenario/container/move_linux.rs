@@ -1,7 +1,10 @@
 //! Servers with live connections move from one Linux node to another and back: between Debian's 6.1
 //! and 6.12, with failures that leave them where they were.
 
+mod checks;
 pub(super) mod failures;
+mod kills;
+mod state;
 pub(super) mod streams;
 pub(super) mod web;
 
@@ -23,7 +26,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: std::time::Duration::from_secs(900),
-    soak_limit: None,
+    soak_limit: Some(std::time::Duration::from_secs(4 * 3600)),
     play,
 };
 
@@ -77,6 +80,7 @@ fn played(context: &Context) -> Result<(), Finding> {
         start_node(context, version)?;
     }
     web::play()?;
+    state::play("6.1", "6.12", context)?;
     let start = [
         "exec",
         "--container",
@@ -91,6 +95,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     insula(&start)?;
     logged("ready")?;
     refusals(&start)?;
+    checks::play("6.1", "6.12")?;
     let address = text(&inspected()?["address"]);
     let streams = Streams::start(&address, CONNECTIONS)?;
     for round in 0..ROUNDS {
@@ -106,6 +111,7 @@ fn played(context: &Context) -> Result<(), Finding> {
             runs_on(&address, to, &release, &streams)?;
         }
     }
+    kills::play(&address, context, &streams)?;
     failures::play(&address, context, &streams)?;
     println!(
         "longest pause of a connection: {} ms",
@@ -124,11 +130,15 @@ fn start_node(context: &Context, version: &str) -> Result<(), Finding> {
 pub(super) fn build_image(context: &Context, version: &str) -> Result<String, Finding> {
     let release = context.release(version)?;
     let modules = format!("{MODULES_PATH}/{release}");
-    let image = format!("image-{version}");
+    let image = image_name(version);
     let criu = format!("--criu={CRIU_PATH}");
     let build = ["image", "build", &image, "--installed", &release];
     insula(&[&build[..], &["--module-folder", &modules, &criu]].concat())?;
     Ok(image)
+}
+
+fn image_name(version: &str) -> String {
+    format!("image-{version}")
 }
 
 /// Starts a node that can have containers.
@@ -161,8 +171,13 @@ fn inspected() -> Result<Value, Finding> {
 
 /// Waits until its log has a line.
 fn logged(line: &str) -> Result<(), Finding> {
+    wait_for_line(NAME, line)
+}
+
+/// Waits until a container's log has a line.
+fn wait_for_line(container: &str, line: &str) -> Result<(), Finding> {
     wait_for(&format!("the line `{line}`"), || {
-        let log = insula(&["logs", NAME])?;
+        let log = insula(&["logs", container])?;
         Ok(log.lines().any(|one| one == line).then_some(()))
     })
 }

@@ -134,6 +134,7 @@ fn upgrades(new: &str) -> Result<(), Finding> {
         "started", "ready", "moved", "moved", "named", "stopped", "removed",
     ];
     assert_equal("its steps", &events, &wanted.map(str::to_owned).to_vec())
+        .map_err(|error| error.when(&told))
 }
 
 /// Begins an upgrade, whose first restore is frozen.
@@ -144,8 +145,14 @@ fn begin_frozen(image: &str) -> Result<std::process::Child, Finding> {
         Finding::unless(!failed, || "the upgrade has ended".into())?;
         Ok(try_insula(&["inspect", BESIDE])?.succeeded().ok())
     })?;
-    insula(&["exec", BESIDE, "--", "sh", "-c", FREEZE_RESTORE])?;
-    Ok(upgrading)
+    match insula(&["exec", BESIDE, "--", "sh", "-c", FREEZE_RESTORE]) {
+        Ok(_) => Ok(upgrading),
+        Err(error) => {
+            let output = upgrading.wait_with_output()?;
+            let told = [output.stdout, output.stderr].concat();
+            Err(error.when(&String::from_utf8_lossy(&told)))
+        }
+    }
 }
 
 /// The new node is killed while a container is restored there.
@@ -164,8 +171,8 @@ fn target_killed(image: &str) -> Result<(), Finding> {
 fn interrupted(image: &str) -> Result<(), Finding> {
     let upgrading = begin_frozen(image)?;
     kill(Pid::from_raw(upgrading.id().cast_signed()), Signal::SIGINT)?;
-    let go_on = "echo 0 > /sys/fs/cgroup/insula/shop/cgroup.freeze";
-    insula(&["exec", BESIDE, "--", "sh", "-c", go_on])?;
+    let thaw = "echo 0 > /sys/fs/cgroup/insula/shop/cgroup.freeze";
+    insula(&["exec", BESIDE, "--", "sh", "-c", thaw])?;
     let output = upgrading.wait_with_output()?;
     let undone = [
         "it was interrupted",
