@@ -154,9 +154,10 @@ fn copy<'a>(
     source: &'a Name,
     target: &'a Name,
 ) -> Result<(Peer<'a>, Peer<'a>, u64), Error> {
-    let mut to = Peer::connect(driver, target)?;
     let mut from = Peer::connect(driver, source)?;
     let dumped = from.dump(&record.name)?;
+    // Not before: an agent waits 10 s for a request.
+    let mut to = Peer::connect(driver, target)?;
     // A node cannot have another one take a name or an address of others.
     if dumped.spec.name != record.name.as_str() || dumped.spec.address != record.address {
         return Err(refused(source, "this is another container"));

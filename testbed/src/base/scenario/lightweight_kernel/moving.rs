@@ -22,7 +22,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     module: Module::Loaded,
     bases: &[Flavour::V6_1, Flavour::V6_12],
     limit: Duration::from_secs(400),
-    soak_limit: None,
+    soak_limit: Some(Duration::from_secs(3600)),
     play,
 };
 
@@ -39,18 +39,20 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("threads", include_str!("moving/threads.py")),
     ("attributes", include_str!("moving/attributes.py")),
     ("nginx", include_str!("moving/nginx.py")),
+    ("kills", include_str!("moving/kills.py")),
     ("policy", include_str!("moving/policy.py")),
     ("redis", include_str!("moving/redis.py")),
     ("refused", include_str!("moving/refused.py")),
 ];
 
-fn play(_: &Context) -> Result<(), Finding> {
+fn play(context: &Context) -> Result<(), Finding> {
+    let kills = context.count(4, 200);
     with_cleanup(|| {
         let words = ["run", "--image", "lwk", "--cpus", "2", "--memory", "256M"];
         insula(&[&words[..], &["--name", NODE]].concat())?;
         let done = SCRIPTS
             .iter()
-            .try_for_each(|(name, script)| moves(name, script));
+            .try_for_each(|(name, script)| moves(name, script, kills));
         done?;
         insula(&["rm", "--force", NODE])?;
         Ok(fs::remove_dir_all(FOLDER)?)
@@ -58,7 +60,7 @@ fn play(_: &Context) -> Result<(), Finding> {
 }
 
 /// Runs a script in a folder of its own. What it started ends with it.
-fn moves(name: &str, script: &str) -> Result<(), Finding> {
+fn moves(name: &str, script: &str, kills: u64) -> Result<(), Finding> {
     let folder = Path::new(FOLDER).join(name);
     fs::create_dir_all(&folder)?;
     for (name, text) in IMPORTED {
@@ -70,6 +72,7 @@ fn moves(name: &str, script: &str) -> Result<(), Finding> {
     let mut script = Command::new("python3")
         .args(["-B", "script.py", NODE])
         .current_dir(&folder)
+        .env("KILLS", kills.to_string())
         .stdout(File::create(&output)?)
         .stderr(File::create(&errors)?)
         .process_group(0)
