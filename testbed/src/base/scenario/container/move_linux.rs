@@ -25,7 +25,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: std::time::Duration::from_secs(900),
+    limit: std::time::Duration::from_secs(1500),
     soak_limit: Some(std::time::Duration::from_secs(4 * 3600)),
     play,
 };
@@ -79,8 +79,8 @@ fn played(context: &Context) -> Result<(), Finding> {
     for version in NODES {
         start_node(context, version)?;
     }
-    web::play()?;
     state::play("6.1", "6.12", context)?;
+    web::play()?;
     let start = [
         "exec",
         "--container",

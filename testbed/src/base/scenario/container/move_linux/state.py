@@ -1,6 +1,6 @@
 # A tree of processes that has all kinds of state that must outlive a move, and checks it itself: a
 # connection to port 82 that sends a line has it check everything, and gets `ok` or what is wrong.
-import ctypes, os, selectors, signal, socket, struct, time
+import ctypes, fcntl, os, selectors, signal, socket, struct, time, traceback
 
 libc = ctypes.CDLL(None, use_errno=True)
 UNREAD = bytes(range(256)) * 16
@@ -31,7 +31,7 @@ deleted = open("/tmp/deleted", "w+b")
 deleted.write(UNREAD)
 deleted.seek(100)
 os.unlink("/tmp/deleted")
-# A file that another process has locked.
+# A file that another process locks, by a descriptor of its own.
 locked = os.open("/tmp/locked", os.O_CREAT | os.O_RDWR)
 
 # A child, with bytes in the pipe that nobody has read, which answers over a pair of sockets.
@@ -41,13 +41,14 @@ child = os.fork()
 if child == 0:
     caught = []
     signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
-    os.lockf(locked, os.F_LOCK, 0)
+    own = os.open("/tmp/locked", os.O_RDWR)
+    os.lockf(own, os.F_LOCK, 0)
     os.write(to_parent, UNREAD)
     while asked := far.recv(100):
         far.sendall(asked[::-1] + b"%d" % len(caught))
     os._exit(0)
 deadline = time.monotonic() + 60
-while not struct.unpack("i", __import__("fcntl").ioctl(from_child, 0x541B, b"    "))[0] == len(UNREAD):
+while not struct.unpack("i", fcntl.ioctl(from_child, 0x541B, b"    "))[0] == len(UNREAD):
     assert time.monotonic() < deadline, "the child does not write"
 
 # Unix sockets: with a name, and with messages that nobody has read.
@@ -155,7 +156,8 @@ def check():
             part()
         return b"ok\n"
     except Exception as error:
-        return f"{type(error).__name__}: {error}\n".encode()
+        line = traceback.extract_tb(error.__traceback__)[1].lineno
+        return f"{type(error).__name__} at line {line}: {error}\n".encode()
 
 
 # 80 echoes. 81 holds what comes unread; 83 does so when it has closed its own half. 84 sends more than
