@@ -23,7 +23,6 @@ mod lwk_program;
 mod lwk_start;
 mod mint_load;
 mod mint_start;
-mod moving;
 mod neighbour;
 mod net;
 mod node_boot;
@@ -55,7 +54,6 @@ pub const ALL: &[&Benchmark] = &[
     &ipi::BENCHMARK,
     &isolation::BENCHMARK,
     &clone::BENCHMARK,
-    &moving::BENCHMARK,
     &colocation::BENCHMARK,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
