@@ -75,5 +75,5 @@ for number in range(COUNT):
     moved += is_on_node(pid) != was
     assert program.poll() is None, program.returncode
 print(f"{moved} of {COUNT} moves were made in spite of a kill", flush=True)
-client.peer.close()
+client.peer.shutdown(socket.SHUT_RDWR)
 assert_ends(program, 0)
