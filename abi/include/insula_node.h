@@ -14,10 +14,13 @@
 /*
  * INSULA_NODE_CREATE: take cores for a node. Answer: the node's descriptor. With a core_share the
  * node's one core stays the base's, too, and online there: its kernel, a lightweight one, is
- * entered by interrupts and goes first (insula_shared_core.h). EOPNOTSUPP: the base uses its
+ * entered as `share_by` says and goes first (insula_shared_core.h). EOPNOTSUPP: the base uses its
  * processors in a way that such a kernel cannot share; the base's log says which. EBUSY: 16 cores
  * are shared already.
  */
+#define INSULA_SHARE_BY_INTERRUPT	0
+#define INSULA_SHARE_BY_NMI		1	/* also while the base has interrupts off */
+
 struct insula_node_create {
 	char name[INSULA_NAME_MAX];
 	__u64 description;	/* in: bytes kept for the owner, opaque */
@@ -25,7 +28,8 @@ struct insula_node_create {
 	__u32 cpus_count;
 	__u64 cpus;		/* in: array of __u32 core numbers; the first boots */
 	__s32 memory;		/* in: descriptor of its memory object */
-	__u32 core_share;	/* 0, or most of its shared core's time that it gets: 1 to 99 % */
+	__u16 core_share;	/* 0, or most of its shared core's time that it gets: 1 to 99 % */
+	__u16 share_by;		/* with a core_share: INSULA_SHARE_BY_*; else 0 */
 };
 
 /*

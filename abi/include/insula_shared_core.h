@@ -22,6 +22,10 @@
  * handled. An NMI is counted in `nmis`, and the LWK leaves as well. If `abandon` is set by then,
  * it leaves for good at once, whatever it is doing.
  *
+ * While `interrupts_off` is 1 the base cannot handle interrupts. The LWK ends those that come all
+ * the same, except spurious ones (0xff), and leaves as always: the base has them come again later.
+ * Its own vector does not come: it is rung by an NMI.
+ *
  * To interrupt the LWK by another vector the base sets its bit in `pending`, then rings. After
  * each entry the LWK looks at `pending`, its doorbells and its timeouts: it is not told for what
  * it is entered.
@@ -37,7 +41,7 @@
 #include <linux/types.h>
 
 #define INSULA_SHARED_CORE_MAGIC	0x45524f4344524853ULL	/* "SHRDCORE", little endian */
-#define INSULA_SHARED_CORE_REVISION	1
+#define INSULA_SHARED_CORE_REVISION	2
 
 /* Why the LWK leaves. */
 #define INSULA_LEAVE_IDLE		0	/* until it is rung, or its deadline */
@@ -67,6 +71,8 @@ struct insula_shared_core {
 	/* Written by the LWK. */
 	__u64 reason;		/* INSULA_LEAVE_* */
 	__u64 deadline;
+	/* Written by the base. */
+	__u64 interrupts_off;	/* 1: in an NMI, with those of the base off */
 };
 
 #endif

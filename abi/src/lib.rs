@@ -50,7 +50,7 @@ pub use name::{NAME_MAX, Name};
 pub use node::{
     NODE_CONFINED, NODE_CPUS_KEPT, NODE_PAUSED, NODE_RETIRED, NODE_SUPERVISED, NODE_UNRESPONSIVE,
     NodeCreate, NodeGrow, NodeInfo, NodeInterrupt, NodeRecreate, NodeShare, NodeShrink, NodeStart,
-    NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED, Reason, State, VECTOR_NMI,
+    NodeStop, NodeSupervise, RECREATE_UNLESS_RETIRED, Reason, ShareBy, State, VECTOR_NMI,
 };
 
 /// `INSULA_MAGIC`: "INSULA" in little endian, first word of [`Hello`].

@@ -22,7 +22,23 @@ pub struct NodeCreate {
     pub memory: i32,
     /// 0, or the share of the core's time, in percent, that it gets at most: the base has the core
     /// as well.
-    pub core_share: u32,
+    pub core_share: u16,
+    /// How the node's kernel is entered on that core.
+    pub share_by: ShareBy,
+}
+
+/// How a lightweight kernel is entered on a core that it shares with the base.
+#[repr(transparent)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct ShareBy(pub u16);
+
+impl ShareBy {
+    /// By interrupts.
+    pub const INTERRUPT: Self = Self(0);
+    /// By non-maskable interrupts, also while the base has interrupts off.
+    pub const NMI: Self = Self(1);
 }
 
 /// `struct insula_node_start`: initial state of the first core in 64-bit mode. Physical addresses.

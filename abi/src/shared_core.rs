@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Identifies the shared page.
 pub const SHARED_CORE_MAGIC: u64 = 0x4552_4f43_4452_4853;
 /// Revision of the protocol.
-pub const SHARED_CORE_REVISION: u32 = 1;
+pub const SHARED_CORE_REVISION: u32 = 2;
 
 /// The kernel leaves until it is rung, or its deadline.
 pub const LEAVE_IDLE: u64 = 0;
@@ -52,4 +52,6 @@ pub struct SharedCore {
     pub reason: u64,
     /// When it is to be entered.
     pub deadline: u64,
+    /// 1: the base has interrupts off, and the kernel ends those that it takes.
+    pub interrupts_off: u64,
 }

@@ -257,7 +257,7 @@ int insula_cores_take(const u32 *cpus, u32 count, u32 node)
 }
 
 /* The owner first: then the core does not go offline any more. */
-static int core_share_locked(u32 cpu, u32 percent, u32 node)
+static int core_share_locked(u32 cpu, u32 percent, bool by_nmi, u32 node)
 {
 	int err = core_check(&cpu, 1, false);
 
@@ -268,7 +268,7 @@ static int core_share_locked(u32 cpu, u32 percent, u32 node)
 	err = cpu_online(cpu) ? 0 : -ENODEV;
 	cpus_read_unlock();
 	if (!err)
-		err = insula_shared_core_create(cpu, percent);
+		err = insula_shared_core_create(cpu, percent, by_nmi);
 	if (err) {
 		WRITE_ONCE(cores.core[cpu].owner, INSULA_CPU_BASE);
 		return err;
@@ -278,12 +278,12 @@ static int core_share_locked(u32 cpu, u32 percent, u32 node)
 	return 0;
 }
 
-int insula_cores_share(u32 cpu, u32 percent, u32 node)
+int insula_cores_share(u32 cpu, u32 percent, bool by_nmi, u32 node)
 {
 	int err;
 
 	mutex_lock(&cores.lock);
-	err = core_share_locked(cpu, percent, node);
+	err = core_share_locked(cpu, percent, by_nmi, node);
 	mutex_unlock(&cores.lock);
 	return err;
 }

@@ -16,9 +16,10 @@ int insula_cores_take(const u32 *cpus, u32 count, u32 node);
 
 /*
  * Have the base share a core, which stays online, with node `node`: it gets at most `percent` of
- * the core's time. Errors as of insula_cores_take() and insula_shared_core_create().
+ * the core's time, by NMIs also while the base has interrupts off. Errors as of
+ * insula_cores_take() and insula_shared_core_create().
  */
-int insula_cores_share(u32 cpu, u32 percent, u32 node);
+int insula_cores_share(u32 cpu, u32 percent, bool by_nmi, u32 node);
 
 /* Whether all are valid numbers of cores that nodes may have. */
 bool insula_cores_are_takable(const u32 *cpus, u32 count);

@@ -167,6 +167,11 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 	return slots;
 }
 
+int insula_slots_keep_off(struct insula_slots *slots, u32 cpu)
+{
+	return insula_doorbell_keep_off(&slots->doorbell, cpu);
+}
+
 void insula_slots_get(struct insula_slots *slots)
 {
 	kref_get(&slots->refs);

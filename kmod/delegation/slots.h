@@ -43,6 +43,9 @@ struct insula_slots *insula_slots_create(const struct insula_slots_place *place,
 void insula_slots_get(struct insula_slots *slots);
 void insula_slots_put(struct insula_slots *slots);
 
+/* Have calls never announced to one core, which must not be the only one. Sleeps. */
+int insula_slots_keep_off(struct insula_slots *slots, u32 cpu);
+
 /* The node has ended: stop using its memory, wake all waiters. NULL is allowed. */
 void insula_slots_disconnect(struct insula_slots *slots);
 bool insula_slots_disconnected(const struct insula_slots *slots);

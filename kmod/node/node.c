@@ -74,6 +74,7 @@ static struct insula_node *node_new(const struct insula_node_create *request)
 		return ERR_PTR(-ENOMEM);
 	node->cpus_count = request->cpus_count;
 	node->core_share = request->core_share;
+	node->entered_by_nmi = request->share_by == INSULA_SHARE_BY_NMI;
 	err = insula_name_copy(node->named.name, request->name);
 	if (err)
 		goto free;
@@ -149,6 +150,14 @@ static int node_create(struct insula_node *node, struct file *file, int memory_f
 	return err;
 }
 
+static bool node_share_valid(const struct insula_node_create *request)
+{
+	if (!request->core_share)
+		return !request->share_by;
+	return request->core_share <= 99 && request->cpus_count == 1 &&
+	       request->share_by <= INSULA_SHARE_BY_NMI;
+}
+
 int insula_node_create(void __user *argument)
 {
 	struct insula_node_create request;
@@ -160,7 +169,7 @@ int insula_node_create(void __user *argument)
 		return -EFAULT;
 	if (!request.cpus_count || request.cpus_count > INSULA_NODE_CPUS_MAX)
 		return -EINVAL;
-	if (request.core_share && (request.core_share > 99 || request.cpus_count > 1))
+	if (!node_share_valid(&request))
 		return -EINVAL;
 	err = insula_node_may_start();
 	if (err)

@@ -33,6 +33,7 @@ struct insula_node {
 	u32 *cpus;
 	bool has_cores;
 	u32 core_share;			/* percent of a core that the base shares, or 0 */
+	bool entered_by_nmi;		/* on that core */
 	struct list_head devices;	/* see device.h */
 	bool lost;			/* leaked: a core could not be stopped */
 	enum insula_state state;

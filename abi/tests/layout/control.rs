@@ -4,7 +4,7 @@ use insula_abi::{
     Chunk, Chunks, Cpu, CpuOwner, Description, Device, Devices, Hello, Image, Machine, MemoryCopy,
     MemoryShow, MemoryUse, Name, Names, NodeCreate, NodeGrow, NodeInfo, NodeInterrupt,
     NodeRecreate, NodeShare, NodeShrink, NodeStart, NodeStop, NodeSupervise, Pool, Reason, Request,
-    State, ioctl,
+    ShareBy, State, ioctl,
 };
 
 use super::{Facts, structure, values};
@@ -84,7 +84,8 @@ pub(crate) fn structures() -> Facts {
             cpus_count,
             cpus,
             memory,
-            core_share
+            core_share,
+            share_by
         ]
     );
     structure!(
@@ -172,6 +173,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_LOWMEM_LIMIT = insula_abi::LOWMEM_LIMIT,
         INSULA_NUMA_ANY = insula_abi::NUMA_ANY,
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
+        INSULA_SHARE_BY_INTERRUPT = ShareBy::INTERRUPT.0,
+        INSULA_SHARE_BY_NMI = ShareBy::NMI.0,
         INSULA_MACHINE_VIRTUALIZES = insula_abi::MACHINE_VIRTUALIZES,
         INSULA_MACHINE_VMX = insula_abi::MACHINE_VMX,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,

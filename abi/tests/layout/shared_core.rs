@@ -12,8 +12,22 @@ pub(crate) fn structures() -> Facts {
         SharedCore,
         "insula_shared_core",
         [
-            magic, revision, vector, leave, code, code_frame, frame, directory, armed, abandon,
-            pending, taken, nmis, reason, deadline
+            magic,
+            revision,
+            vector,
+            leave,
+            code,
+            code_frame,
+            frame,
+            directory,
+            armed,
+            abandon,
+            pending,
+            taken,
+            nmis,
+            reason,
+            deadline,
+            interrupts_off
         ]
     );
     facts

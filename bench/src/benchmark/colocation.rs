@@ -18,8 +18,10 @@ use crate::marks::Kind;
 const CORE: usize = 2;
 /// Core of who rings.
 const RINGER: usize = 0;
-/// Doorbells rung in a round, which the driver and its results are named by.
+/// Doorbells rung in a round.
 const RINGS: usize = 10_000;
+/// The same while the base has interrupts off for long.
+const RINGS_LONG: usize = 100;
 const DRIVERS: [&str; 2] = ["/payload/insula_ring.ko", "/payload/insula_quiet.ko"];
 const PARAMETERS: &str = "/sys/module/insula_ring/parameters";
 const TICKS: &str = "/sys/kernel/debug/insula_ring/ticks";
@@ -31,12 +33,22 @@ const READING: &str =
     "while :; do dd if=/dev/nvme0n1 of=/dev/null bs=4k count=256 iflag=direct 2>&-; done";
 const INTERRUPTS_OFF: &str =
     "while :; do echo 5 > /sys/module/insula_quiet/parameters/spin_ms; done";
-/// Works of the base on the shared core, by the name in the rows.
-const WORKS: [(&str, Option<&str>); 4] = [
-    ("idle", None),
-    ("computing", Some(COMPUTING)),
-    ("reading", Some(READING)),
-    ("off", Some(INTERRUPTS_OFF)),
+/// The same, 200 ms each.
+const INTERRUPTS_OFF_LONG: &str =
+    "while :; do echo 200 > /sys/module/insula_quiet/parameters/spin_ms; done";
+/// Works of the base on the shared core: the name in the rows, the program, rounds.
+const WORKS: [(&str, Option<&str>, usize); 5] = [
+    ("idle", None, RINGS),
+    ("computing", Some(COMPUTING), RINGS),
+    ("reading", Some(READING), RINGS),
+    ("off", Some(INTERRUPTS_OFF), RINGS),
+    ("long-off", Some(INTERRUPTS_OFF_LONG), RINGS_LONG),
+];
+/// Ways to share the core: the name in the rows, the words for the command, and whether the node is entered by
+/// NMIs.
+const WAYS: [(&str, &[&str], bool); 2] = [
+    ("direct", &[], false),
+    ("nmi", &["--share-by", "nmi"], true),
 ];
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,8 +59,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           long it takes from just before until the lightweight kernel there handles that. *Native*: the \
           core is the lightweight kernel's own, idle, or with a program that computes. *Shared*: it is \
           the base's, which is entered by the interrupt, and switches to the other kernel; meanwhile the base \
-          is idle, computes, reads a disk in blocks of 4 KiB, or is in sections of 5 ms with interrupts off, \
-          into which no ordinary interrupt gets. *Worst* is the longest of all. On an emulated core the \
+          is idle, computes, reads a disk in blocks of 4 KiB, or is in sections of 5 or 200 ms with interrupts \
+          off (of the latter, 100 rounds), into which no ordinary interrupt gets. *By NMIs*: the base is \
+          entered by one, which gets there. *Worst* is the longest of all. On an emulated core the \
           longest ones are those in which the host did not run it, and an idle core is a thread that sleeps. \
           The *slowdown* is that of a computing program of the base on the core, by a node that shares it \
           and is idle.",
@@ -93,16 +106,67 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             "colocation.direct-reading",
             "shared, the base reads a disk, mean",
         )
-        .beside("colocation.native-idle")
         .drawn(),
         time("colocation.direct-reading-median", "the same, median"),
         time("colocation.direct-reading-worst", "the same, worst"),
         time(
             "colocation.direct-off",
-            "shared, the base has interrupts off, mean",
+            "shared, the base has interrupts off for 5 ms, mean",
         ),
         time("colocation.direct-off-median", "the same, median"),
         time("colocation.direct-off-worst", "the same, worst"),
+        time(
+            "colocation.direct-long-off",
+            "shared, the base has interrupts off for 200 ms, mean",
+        ),
+        time("colocation.direct-long-off-median", "the same, median"),
+        time("colocation.direct-long-off-worst", "the same, worst"),
+        time(
+            "colocation.nmi-idle",
+            "shared, by NMIs, the base is idle, mean",
+        )
+        .beside("colocation.direct-idle")
+        .drawn(),
+        time("colocation.nmi-idle-median", "the same, median")
+            .beside("colocation.direct-idle-median"),
+        time("colocation.nmi-idle-worst", "the same, worst").beside("colocation.direct-idle-worst"),
+        time(
+            "colocation.nmi-computing",
+            "shared, by NMIs, the base computes, mean",
+        )
+        .beside("colocation.direct-computing")
+        .drawn(),
+        time("colocation.nmi-computing-median", "the same, median")
+            .beside("colocation.direct-computing-median"),
+        time("colocation.nmi-computing-worst", "the same, worst")
+            .beside("colocation.direct-computing-worst"),
+        time(
+            "colocation.nmi-reading",
+            "shared, by NMIs, the base reads a disk, mean",
+        )
+        .beside("colocation.direct-reading")
+        .drawn(),
+        time("colocation.nmi-reading-median", "the same, median")
+            .beside("colocation.direct-reading-median"),
+        time("colocation.nmi-reading-worst", "the same, worst")
+            .beside("colocation.direct-reading-worst"),
+        time(
+            "colocation.nmi-off",
+            "shared, by NMIs, the base has interrupts off for 5 ms, mean",
+        )
+        .beside("colocation.direct-off"),
+        time("colocation.nmi-off-median", "the same, median")
+            .beside("colocation.direct-off-median"),
+        time("colocation.nmi-off-worst", "the same, worst").beside("colocation.direct-off-worst"),
+        time(
+            "colocation.nmi-long-off",
+            "shared, by NMIs, the base has interrupts off for 200 ms, mean",
+        )
+        .beside("colocation.direct-long-off"),
+        time("colocation.nmi-long-off-median", "the same, median")
+            .beside("colocation.direct-long-off-median"),
+        time("colocation.nmi-long-off-worst", "the same, worst")
+            .beside("colocation.direct-long-off-worst"),
         Row::time(
             "colocation.share",
             "shared / native, computing, of the medians",
@@ -110,6 +174,9 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .unit(Unit::Share)
         .goal(2.0),
+        Row::time("colocation.nmi-share", "the same by NMIs", "")
+            .unit(Unit::Share)
+            .goal(2.0),
         Row::time(
             "colocation.slowdown",
             "a program of the base, with and without an idle node",
@@ -117,11 +184,14 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .unit(Unit::Share)
         .goal(1.01),
+        Row::time("colocation.nmi-slowdown", "the same by NMIs", "")
+            .unit(Unit::Share)
+            .goal(1.01),
     ],
 };
 
 const fn time(id: &'static str, what: &'static str) -> Row {
-    Row::time(id, what, "").unit(Unit::Microseconds)
+    Row::time(id, what, "").unit(Unit::Cycles)
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
@@ -133,30 +203,45 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     for _ in 0..inside.count {
         let alone_s = work_s(inside)?;
         let native = native(inside)?;
-        let node = Node::start(inside, &["--share-core", &CORE.to_string()])?;
-        inside.record("colocation.slowdown", work_s(inside)? / alone_s)?;
-        for (name, program) in WORKS {
-            let _work = program.map(|program| Work::start(program, Place::Base(CORE), inside));
-            let median_us = node.measure(&format!("direct-{name}"))?;
-            if name == "computing" {
-                inside.record("colocation.share", median_us / native)?;
-            }
+        for (way, words, by_nmi) in WAYS {
+            let core = CORE.to_string();
+            let words = [&["--share-core", &core], words].concat();
+            let node = Node::start(inside, &words, by_nmi)?;
+            let prefix = if by_nmi { "nmi-" } else { "" };
+            let slowdown = work_s(inside)? / alone_s;
+            inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
+            let median = measure_all(&node, way)?;
+            inside.record(&format!("colocation.{prefix}share"), median / native)?;
+            node.remove()?;
         }
-        node.remove()?;
     }
     Ok(())
 }
 
-/// A core of its own. Returns the median with a program that computes, in µs.
+/// Measures all works of the base. Returns the median while it computes, in cycles.
+fn measure_all(node: &Node, way: &str) -> Result<f64, Finding> {
+    let mut computing = 0.0;
+    for (name, program, rounds) in WORKS {
+        let inside = node.inside;
+        let _work = program.map(|program| Work::start(program, Place::Base(CORE), inside));
+        let median = node.measure(&format!("{way}-{name}"), rounds)?;
+        if name == "computing" {
+            computing = median;
+        }
+    }
+    Ok(computing)
+}
+
+/// A core of its own. Returns the median with a program that computes, in cycles.
 fn native(inside: &Inside) -> Result<f64, Finding> {
-    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()])?;
-    node.measure("native-idle")?;
+    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], false)?;
+    node.measure("native-idle", RINGS)?;
     let work = Work::start(COMPUTING, Place::Lwk, inside)?;
     node.wait_for_program()?;
-    let median_us = node.measure("native-computing")?;
+    let median = node.measure("native-computing", RINGS)?;
     drop(work);
     node.remove()?;
-    Ok(median_us)
+    Ok(median)
 }
 
 /// Seconds that a program of the base takes on the core.
@@ -203,11 +288,11 @@ struct Node<'a> {
     memory: Mapping,
     /// Physical address of the words.
     core: u64,
-    tsc_khz: f64,
+    by_nmi: bool,
 }
 
 impl<'a> Node<'a> {
-    fn start(inside: &'a Inside, words: &[&str]) -> Result<Self, Finding> {
+    fn start(inside: &'a Inside, words: &[&str], by_nmi: bool) -> Result<Self, Finding> {
         let usual = ["--image", "lwk", "--memory", "64M"];
         inside.command.start(NODE, &[&usual[..], words].concat())?;
         // A core publishes its words when it first enters a program.
@@ -223,14 +308,14 @@ impl<'a> Node<'a> {
             core: area + (1 + u64::from(COUNTERS_PAGES)) * PAGE_SIZE,
             memory,
             inside,
-            tsc_khz: f64::from(inside.driver.machine()?.0.tsc_khz),
+            by_nmi,
         };
         node.wait_for(offset_of!(Core, doorbell), "its core")?;
         Ok(node)
     }
 
-    /// Measures a round, and records it. Returns the median, in µs.
-    fn measure(&self, row: &str) -> Result<f64, Finding> {
+    /// Measures rounds, and records them. Returns the median, in cycles.
+    fn measure(&self, row: &str, rounds: usize) -> Result<f64, Finding> {
         let doorbell = self.word(offset_of!(Core, doorbell))?;
         let word = self.core + offset_of!(Core, interrupted_at) as u64;
         for (name, value) in [
@@ -240,12 +325,12 @@ impl<'a> Node<'a> {
             ),
             ("vector", doorbell & 0xff),
             ("word", word),
-            ("rounds", RINGS as u64),
+            ("by_nmi", u64::from(self.by_nmi)),
+            ("rounds", rounds as u64),
         ] {
             fs::write(format!("{PARAMETERS}/{name}"), value.to_string())?;
         }
         let ticks = fs::read(TICKS)?;
-        let us = |ticks: u64| ticks as f64 * 1e3 / self.tsc_khz;
         let words = ticks.as_chunks().0.iter();
         let mut times: Vec<_> = words.map(|word| u64::from_ne_bytes(*word)).collect();
         times.sort_unstable();
@@ -254,10 +339,11 @@ impl<'a> Node<'a> {
         };
         let row = format!("colocation.{row}");
         let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
-        self.inside.record(&row, mean * 1e3 / self.tsc_khz)?;
-        self.inside.record(&format!("{row}-median"), us(median))?;
-        self.inside.record(&format!("{row}-worst"), us(*worst))?;
-        Ok(us(median))
+        self.inside.record(&row, mean)?;
+        self.inside
+            .record(&format!("{row}-median"), median as f64)?;
+        self.inside.record(&format!("{row}-worst"), *worst as f64)?;
+        Ok(median as f64)
     }
 
     fn wait_for_program(&self) -> Result<(), Finding> {

@@ -214,6 +214,8 @@ pub enum Unit {
     Kibibytes,
     /// A number of events.
     Count,
+    /// Cycles of the time stamp counter.
+    Cycles,
 }
 
 impl Unit {
@@ -226,6 +228,7 @@ impl Unit {
             Self::Seconds => "s",
             Self::MegabytesPerSecond => "MB/s",
             Self::Kibibytes => "KiB",
+            Self::Cycles => "cycles",
             Self::Share | Self::Count => "1",
         }
     }

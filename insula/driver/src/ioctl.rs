@@ -313,7 +313,7 @@ pub(super) fn node_create(
     name: &abi::Name,
     description: &[u8],
     cpus: &[u32],
-    core_share: u32,
+    (core_share, share_by): (u16, abi::ShareBy),
     memory: BorrowedFd<'_>,
 ) -> CallResult<OwnedFd> {
     let mut node = abi::NodeCreate {
@@ -324,6 +324,7 @@ pub(super) fn node_create(
         cpus: cpus.as_ptr() as u64,
         memory: memory.as_raw_fd(),
         core_share,
+        share_by,
     };
     // SAFETY: `NodeCreate` is this request's structure; it names `description` and `cpus`, which
     // are only read.

@@ -186,12 +186,13 @@ impl Driver {
         cpus: &[u32],
         memory: &Memory,
     ) -> Result<Node, CallError> {
-        ioctl::node_create(self.fd.as_fd(), name, description, cpus, 0, memory.as_fd())
-            .map(Node::new)
+        let (fd, memory) = (self.fd.as_fd(), memory.as_fd());
+        let share = (0, abi::ShareBy::INTERRUPT);
+        ioctl::node_create(fd, name, description, cpus, share, memory).map(Node::new)
     }
 
-    /// Creates a node that shares the core `cpu` with the base, and gets at most `share` percent of
-    /// its time.
+    /// Creates a node that shares the core `cpu` with the base, gets at most so many percent of its
+    /// time, and is entered there in that way.
     ///
     /// # Errors
     /// As of [`Driver::create_node`]; `EOPNOTSUPP` when cores of this base cannot be shared.
@@ -200,7 +201,7 @@ impl Driver {
         name: &abi::Name,
         description: &[u8],
         cpu: u32,
-        share: u32,
+        share: (u16, abi::ShareBy),
         memory: &Memory,
     ) -> Result<Node, CallError> {
         let (fd, memory) = (self.fd.as_fd(), memory.as_fd());

@@ -65,6 +65,7 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
     if handle.is_paused() {
         return Err(node::is_paused(request.node));
     }
+    node::keep_proxy_off_shared_core(&handle);
     let node = handle.node;
     let region = ProxyRegion::reserve(arguments.len()).map_err(no_proxy)?;
     let mirror = create_mirror(&node, &region, request.node)?;

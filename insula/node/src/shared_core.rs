@@ -1,5 +1,7 @@
 //! A node that shares its core with the base.
 
+use clap::ValueEnum;
+use insula_abi as abi;
 use insula_abi::{Cpu, CpuOwner};
 use insula_base::error::Error;
 use insula_driver::{CallError, Driver, Memory, Node, name::Name};
@@ -8,6 +10,7 @@ use kimage::Format;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::spec::NodeSpec;
 use crate::view::Handle;
@@ -16,6 +19,27 @@ use crate::view::Handle;
 pub(crate) const CORE_SHARE_MAX: u32 = 99;
 /// What it gets if nothing is said.
 const CORE_SHARE_DEFAULT: u32 = 90;
+
+/// How a node's kernel is entered on a core that it shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum ShareBy {
+    /// By interrupts: not while the base has them off.
+    #[default]
+    Interrupt,
+    /// By non-maskable interrupts: then, too.
+    Nmi,
+}
+
+impl ShareBy {
+    const fn to_abi(self) -> abi::ShareBy {
+        match self {
+            Self::Interrupt => abi::ShareBy::INTERRUPT,
+            Self::Nmi => abi::ShareBy::NMI,
+        }
+    }
+}
 
 /// Checks that a node can share the core that it is to share, before anything is taken.
 ///
@@ -49,6 +73,15 @@ pub fn keep_off_shared_core(handle: &Handle) {
     shared.for_each(|cpu| keep_off(cpu.cpu));
 }
 
+/// The same of what serves the node's programs, if its kernel is to run on while a task of the base does not let go
+/// of the core.
+pub fn keep_proxy_off_shared_core(handle: &Handle) {
+    let record = handle.record.as_ref();
+    if record.is_some_and(|record| record.spec.share_by == ShareBy::Nmi) {
+        keep_off_shared_core(handle);
+    }
+}
+
 fn keep_off(core: u32) {
     let this_thread = Pid::from_raw(0);
     let leave = |cpus: CpuSet| {
@@ -76,7 +109,9 @@ pub(crate) fn create_node(
         None => driver.create_node(&name, record, cpus, memory),
         Some(cpu) => {
             keep_off(cpu);
-            let share = spec.core_share.unwrap_or(CORE_SHARE_DEFAULT);
+            let percent = spec.core_share.unwrap_or(CORE_SHARE_DEFAULT);
+            // Checked to be a small number.
+            let share = (percent as u16, spec.share_by.to_abi());
             driver.create_node_on_shared_core(&name, record, cpu, share, memory)
         }
     }

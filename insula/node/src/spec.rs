@@ -32,7 +32,7 @@ use crate::device::PciAddress;
 use crate::isolation::Isolation;
 use crate::memory::MemorySpec;
 use crate::policy::{OnHang, Policy, Restart};
-use crate::shared_core::CORE_SHARE_MAX;
+use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
 
 /// Version of the format. It is increased when a command that knows the earlier one would
 /// misunderstand a spec; new options do not need that.
@@ -86,6 +86,18 @@ pub struct NodeSpec {
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 99)))]
     #[serde(skip_serializing_if = "is_default")]
     pub core_share: Option<u32>,
+    /// How the node's kernel is entered on the shared core: `interrupt`, or `nmi` (also while this
+    /// system has interrupts off there).
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value_t,
+        requires = "share_core",
+        hide_possible_values = true
+    )]
+    #[serde(skip_serializing_if = "is_default")]
+    pub share_by: ShareBy,
     /// Amount of memory, and where; several add up; 512M by default.
     #[arg(long, value_name = MEMORY, default_value = "512M", hide_default_value = true)]
     #[serde(
@@ -271,6 +283,7 @@ impl Default for NodeSpec {
             max_cpus: None,
             share_core: None,
             core_share: None,
+            share_by: ShareBy::default(),
             memory: vec![MEMORY_DEFAULT],
             isolation: Isolation::default(),
             device: Vec::new(),

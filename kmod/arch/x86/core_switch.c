@@ -271,15 +271,22 @@ static void switch_enter(struct insula_core_switch *core_switch, const struct in
 	insula_switch_start(page, entry->address, entry->argument);
 }
 
+bool insula_core_switch_deliver_nmi(struct insula_core_switch *core_switch)
+{
+	if (xchg(&core_switch->shared->nmis, 0) <= xchg(&core_switch->own_nmis, 0))
+		return false;
+	insula_switch_interrupt(X86_TRAP_NMI);
+	return true;
+}
+
 /* Those that came were the more urgent the later: the last one ends first. */
-static void switch_deliver(struct insula_core_switch *core_switch)
+void insula_core_switch_deliver(struct insula_core_switch *core_switch)
 {
 	struct insula_shared_core *shared = core_switch->shared;
 	u64 taken;
 	int i;
 
-	if (xchg(&shared->nmis, 0) > xchg(&core_switch->own_nmis, 0))
-		insula_switch_interrupt(X86_TRAP_NMI);
+	insula_core_switch_deliver_nmi(core_switch);
 	for (i = ARRAY_SIZE(shared->taken) - 1; i >= 0; i--) {
 		taken = xchg(&shared->taken[i], 0);
 		while (taken) {
@@ -314,5 +321,4 @@ void insula_core_switch_run(struct insula_core_switch *core_switch,
 		wrmsrl(MSR_CORE_PERF_GLOBAL_CTRL, perf);
 	set_debugreg(breakpoints, 7);
 	native_write_cr2(fault_address);
-	switch_deliver(core_switch);
 }

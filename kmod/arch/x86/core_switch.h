@@ -76,11 +76,17 @@ void insula_core_switch_reset(struct insula_core_switch *core_switch,
 			      const struct insula_entry *entry, u8 vector);
 
 /*
- * Run the other kernel until it leaves, then have this kernel handle the interrupts that came
- * meanwhile. In an interrupt handler on the core, with interrupts off.
+ * Run the other kernel until it leaves. In an interrupt handler on the core, with interrupts off,
+ * or an NMI handler.
  */
 void insula_core_switch_run(struct insula_core_switch *core_switch,
 			    const struct insula_entry *entry);
+
+/* Have this kernel handle the interrupts that came meanwhile. In an interrupt handler. */
+void insula_core_switch_deliver(struct insula_core_switch *core_switch);
+
+/* The same, of NMIs alone. Returns whether one came. Also in an NMI handler, which goes first. */
+bool insula_core_switch_deliver_nmi(struct insula_core_switch *core_switch);
 
 /* core_switch_code.S */
 void insula_switch_start(void *page, u64 entry, u64 argument);

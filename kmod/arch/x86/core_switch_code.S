@@ -151,10 +151,15 @@ SYM_FUNC_START(insula_switch_enter)
 	movl	$SWITCH_NODE_TSS, %eax
 	btrq	$41, SWITCH_GDT + SWITCH_NODE_TSS(%rbx)	/* not busy */
 	ltr	%ax
+	/* The base may be in an NMI handler: this is what ends the blocking of NMIs. */
+	movq	%rsp, %rax
+	pushq	$0
+	pushq	%rax
+	pushfq
 	pushq	$SWITCH_NODE_CS
 	leaq	1f(%rip), %rax
 	pushq	%rax
-	lretq
+	iretq
 1:	lidt	STATE_IDTR(%r12)
 	lgdt	STATE_GDTR(%r12)
 	LOAD_SEGMENTS

@@ -27,6 +27,7 @@
 #include <asm/smp.h>
 
 #include "arch/x86/doorbell.h"
+#include "arch/x86/shared_core.h"
 #include "arch/x86/start.h"
 #include "compat/irq.h"
 #include "compat/timer.h"
@@ -168,6 +169,22 @@ int insula_doorbell_pin(struct insula_doorbell *doorbell, u32 cpu)
 	return irqd_cfg(irq_get_irq_data(doorbell->irq))->vector;
 }
 
+int insula_doorbell_keep_off(struct insula_doorbell *doorbell, u32 cpu)
+{
+	cpumask_var_t others;
+	int err;
+
+	if (!zalloc_cpumask_var(&others, GFP_KERNEL))
+		return -ENOMEM;
+	cpumask_copy(others, cpu_online_mask);
+	cpumask_clear_cpu(cpu, others);
+	err = irq_set_affinity(doorbell->irq, others);
+	if (!err)
+		irq_set_status_flags(doorbell->irq, IRQ_NO_BALANCING);
+	free_cpumask_var(others);
+	return err;
+}
+
 void insula_doorbell_destroy(struct insula_doorbell *doorbell)
 {
 	insula_doorbell_publish(doorbell, NULL);
@@ -222,7 +239,8 @@ static void doorbell_send(u64 word, const struct insula_ringable *ringable)
 	u8 vector = word & INSULA_DOORBELL_VECTOR_MASK;
 
 	if ((word & INSULA_DOORBELL_VALID) && doorbell_vector_valid(vector) &&
-	    doorbell_target(ringable, &apic_id) && apic_id < broadcast)
+	    doorbell_target(ringable, &apic_id) && apic_id < broadcast &&
+	    !insula_shared_core_ring(apic_id, vector))
 		insula_start_interrupt(apic_id, vector);
 }
 

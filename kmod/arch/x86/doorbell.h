@@ -36,6 +36,9 @@ int insula_doorbell_create(struct insula_doorbell *doorbell);
  */
 int insula_doorbell_pin(struct insula_doorbell *doorbell, u32 cpu);
 
+/* Have it never interrupt one core, nor be moved but by hotplug. Sleeps. */
+int insula_doorbell_keep_off(struct insula_doorbell *doorbell, u32 cpu);
+
 /* Unpublish and free it: on return rung() is not called any more. Sleeps. */
 void insula_doorbell_destroy(struct insula_doorbell *doorbell);
 

@@ -40,80 +40,23 @@
 #include "arch/x86/doorbell.h"
 #include "arch/x86/processor.h"
 #include "arch/x86/shared_core.h"
+#include "arch/x86/shared_core_internal.h"
 #include "arch/x86/start.h"
 #include "compat/timer.h"
 #include "insula_shared_core.h"
 
 #define SHARED_CORES_MAX	16
-/* The kernel's share is of this. */
-#define PERIOD_NS		(10 * NSEC_PER_MSEC)
-/* A timeout is not looked at more often: the base gets something done in between. */
-#define TIMEOUT_MIN_NS		(20 * NSEC_PER_USEC)
 /* Of the share, for each entry: interrupts and timers around it. */
 #define ENTRY_NS		(2 * NSEC_PER_USEC)
-/* Longer timeouts are looked at earlier. */
-#define TIMEOUT_MAX_NS		(3600 * NSEC_PER_SEC)
 #define START_TIMEOUT		(10 * HZ)
 /* To leave by itself, then by an NMI: its longest work with interrupts off takes much less. */
 #define STOP_TIMEOUT		(5 * HZ)
 #define POLL_US			50
-/* Never shared, so its timers fire whatever a kernel does. */
-#define WATCH_CPU		0
 #define WATCH_INTERVAL		(HZ / 2)
-
-struct insula_shared_core_state {
-	struct insula_core_switch core_switch;
-	struct insula_doorbell doorbell;
-	struct hrtimer timer;
-	struct timer_list watch;
-	unsigned long watched_since;
-	u64 watched_entries;
-	struct insula_entry entry;
-	u32 cpu;
-	u32 apic_id;
-	u32 percent;
-	u8 vector;
-	bool used;
-	bool open;			/* the kernel may be entered */
-	bool entered;			/* it has been, since its start */
-	u64 entry_tsc;
-	/* Used by the core's own interrupt handlers only, which are not interrupted. */
-	u64 period_start_ns;
-	u64 spent_ns;			/* in this period */
-	u64 armed_ns;			/* when the timer fires; U64_MAX: it is not armed */
-	bool inside;			/* the kernel runs; read by all */
-	u64 entries;			/* read by all */
-};
 
 /* The pages lie in the module: see core_switch.c. */
 static u8 shared_pages[SHARED_CORES_MAX][PAGE_SIZE] __aligned(PAGE_SIZE);
 static struct insula_shared_core_state shared_cores[SHARED_CORES_MAX];
-
-static u64 shared_core_left_ns(struct insula_shared_core_state *core, u64 now_ns)
-{
-	u64 share_ns = PERIOD_NS / 100 * core->percent;
-
-	if (now_ns - core->period_start_ns >= PERIOD_NS) {
-		core->period_start_ns = now_ns;
-		core->spent_ns = 0;
-	}
-	return core->spent_ns < share_ns ? share_ns - core->spent_ns : 0;
-}
-
-/* When the kernel wants to be entered: the word is its own, and may be anything. */
-static u64 shared_core_deadline_ns(const struct insula_shared_core_state *core, u64 now_ns)
-{
-	u64 deadline = READ_ONCE(core->core_switch.shared->deadline);
-	s64 ticks = deadline - insula_processor_tsc();
-	u64 max_ticks = (u64)tsc_khz * (TIMEOUT_MAX_NS / NSEC_PER_MSEC);
-
-	if (deadline == U64_MAX)
-		return U64_MAX;
-	if (ticks <= 0)
-		return now_ns + TIMEOUT_MIN_NS;
-	return now_ns + TIMEOUT_MIN_NS +
-	       mul_u64_u32_div(min_t(u64, ticks, max_ticks), NSEC_PER_MSEC, tsc_khz);
-}
 
 /* Have the timer fire at a time, or before. */
 static void shared_core_arm(struct insula_shared_core_state *core, u64 at_ns, u64 now_ns)
@@ -124,7 +67,7 @@ static void shared_core_arm(struct insula_shared_core_state *core, u64 at_ns, u6
 	if (at_ns >= core->armed_ns)
 		return;
 	core->armed_ns = at_ns;
-	wait_ns = at_ns - min(at_ns, now_ns + 2 * TIMEOUT_MIN_NS); /* rounded down */
+	wait_ns = at_ns - min(at_ns, now_ns + 2 * SHARED_CORE_TIMEOUT_MIN_NS); /* rounded down */
 	WRITE_ONCE(shared->armed, insula_processor_tsc() +
 		   mul_u64_u32_div(wait_ns, tsc_khz, NSEC_PER_MSEC));
 	hrtimer_start(&core->timer, ns_to_ktime(at_ns), HRTIMER_MODE_ABS_PINNED);
@@ -133,35 +76,51 @@ static void shared_core_arm(struct insula_shared_core_state *core, u64 at_ns, u6
 /* Once the kernel has left: have it entered when it wants to, or may. */
 static void shared_core_arm_entry(struct insula_shared_core_state *core)
 {
-	u64 now_ns = ktime_get_ns(), at_ns;
+	u64 now_ns = ktime_get_mono_fast_ns(), at_ns;
 
-	if (shared_core_left_ns(core, now_ns)) {
-		at_ns = shared_core_deadline_ns(core, now_ns);
+	if (insula_shared_core_left_ns(core, now_ns)) {
+		at_ns = insula_shared_core_deadline_ns(core, now_ns);
 		if (at_ns == U64_MAX)
 			return;
 	} else {
-		at_ns = core->period_start_ns + PERIOD_NS;
+		at_ns = core->period_start_ns + SHARED_CORE_PERIOD_NS;
 	}
 	shared_core_arm(core, at_ns, now_ns);
+}
+
+u64 insula_shared_core_run(struct insula_shared_core_state *core, u64 began_ns)
+{
+	u64 reason;
+
+	if (began_ns - core->period_start_ns >= SHARED_CORE_PERIOD_NS) {
+		WRITE_ONCE(core->period_start_ns, began_ns);
+		WRITE_ONCE(core->spent_ns, 0);
+	}
+	WRITE_ONCE(core->entries, core->entries + 1);
+	WRITE_ONCE(core->nmi.rung, false); /* it looks at all there is once it is entered */
+	core->nmi.postponed = false;
+	insula_core_switch_run(&core->core_switch, &core->entry);
+	WRITE_ONCE(core->spent_ns,
+		   core->spent_ns + ktime_get_mono_fast_ns() - began_ns + ENTRY_NS);
+	reason = READ_ONCE(core->core_switch.shared->reason);
+	WRITE_ONCE(core->unfinished, reason != INSULA_LEAVE_IDLE && reason != INSULA_LEAVE_ENDED);
+	if (reason == INSULA_LEAVE_ENDED)
+		WRITE_ONCE(core->open, false);
+	return reason;
 }
 
 /* Run the kernel once. Returns whether it is to be entered again. */
 static bool shared_core_enter(struct insula_shared_core_state *core)
 {
-	u64 began_ns = ktime_get_ns(), left_ns = shared_core_left_ns(core, began_ns);
-	struct insula_shared_core *shared = core->core_switch.shared;
-	u64 reason;
+	u64 began_ns = ktime_get_mono_fast_ns();
+	u64 left_ns = insula_shared_core_left_ns(core, began_ns), reason;
 
 	if (!left_ns)
 		return false;
-	shared_core_arm(core, min(began_ns + left_ns, shared_core_deadline_ns(core, began_ns)),
-			began_ns);
-	WRITE_ONCE(core->entries, core->entries + 1);
-	insula_core_switch_run(&core->core_switch, &core->entry);
-	core->spent_ns += ktime_get_ns() - began_ns + ENTRY_NS;
-	reason = READ_ONCE(shared->reason);
-	if (reason == INSULA_LEAVE_ENDED)
-		WRITE_ONCE(core->open, false);
+	shared_core_arm(core, min(began_ns + left_ns,
+				  insula_shared_core_deadline_ns(core, began_ns)), began_ns);
+	reason = insula_shared_core_run(core, began_ns);
+	insula_core_switch_deliver(&core->core_switch);
 	return reason != INSULA_LEAVE_IDLE && READ_ONCE(core->open);
 }
 
@@ -174,12 +133,23 @@ static void shared_core_report_fault(const struct insula_shared_core_state *core
 		       core->cpu, fault[0], fault[1], fault[2]);
 }
 
+/* An NMI that came while it was left found it inside: what it was sent for is to be looked at. */
+static void shared_core_ring_again(struct insula_shared_core_state *core)
+{
+	if (READ_ONCE(core->nmi.rung) && READ_ONCE(core->open))
+		insula_start_interrupt(core->apic_id, core->vector);
+}
+
 static void shared_core_rung(struct insula_doorbell *doorbell)
 {
 	struct insula_shared_core_state *core =
 		container_of(doorbell, struct insula_shared_core_state, doorbell);
 
-	if (smp_processor_id() != core->cpu || !READ_ONCE(core->open))
+	if (smp_processor_id() != core->cpu)
+		return;
+	if (core->by_nmi)
+		insula_shared_core_nmi_replay(core);
+	if (!READ_ONCE(core->open))
 		return;
 	WRITE_ONCE(core->inside, true);
 	smp_mb(); /* either we see it closed, or insula_shared_core_stop() sees us inside */
@@ -190,6 +160,7 @@ static void shared_core_rung(struct insula_doorbell *doorbell)
 	while (READ_ONCE(core->open) && shared_core_enter(core))
 		;
 	smp_store_release(&core->inside, false); /* its memory may be reused from here on */
+	shared_core_ring_again(core);
 	if (READ_ONCE(core->open))
 		shared_core_arm_entry(core);
 	else
@@ -217,13 +188,16 @@ static void shared_core_abandon(struct insula_shared_core_state *core)
 	WRITE_ONCE(core->core_switch.own_nmis, 1);
 	WRITE_ONCE(core->core_switch.shared->abandon, 1);
 	smp_mb(); /* before the NMI, which looks at it */
-	insula_start_nmi(core->apic_id);
+	if (core->by_nmi)
+		insula_shared_core_nmi_send(core);
+	else
+		insula_start_nmi(core->apic_id);
 }
 
 static void shared_core_watch_next(struct insula_shared_core_state *core)
 {
 	core->watch.expires = jiffies + WATCH_INTERVAL;
-	add_timer_on(&core->watch, WATCH_CPU);
+	add_timer_on(&core->watch, SHARED_CORE_WATCH_CPU);
 }
 
 static void shared_core_watch(struct timer_list *timer)
@@ -282,7 +256,26 @@ static int shared_core_create_doorbell(struct insula_shared_core_state *core)
 	return 0;
 }
 
-int insula_shared_core_create(u32 cpu, u32 percent)
+static void shared_core_destroy_doorbell(struct insula_shared_core_state *core)
+{
+	insula_doorbell_destroy(&core->doorbell);
+	hrtimer_cancel(&core->timer);
+}
+
+/* Once its page is there. */
+static int shared_core_create_entries(struct insula_shared_core_state *core)
+{
+	int err = shared_core_create_doorbell(core);
+
+	if (err || !core->by_nmi)
+		return err;
+	err = insula_shared_core_nmi_init(core);
+	if (err)
+		shared_core_destroy_doorbell(core);
+	return err;
+}
+
+int insula_shared_core_create(u32 cpu, u32 percent, bool by_nmi)
 {
 	struct insula_shared_core_state *core = shared_core_unused();
 	int err = insula_core_switch_supported();
@@ -295,6 +288,7 @@ int insula_shared_core_create(u32 cpu, u32 percent)
 		.cpu = cpu,
 		.apic_id = insula_processor_apic_id(cpu),
 		.percent = percent,
+		.by_nmi = by_nmi,
 		.armed_ns = U64_MAX,
 	};
 	insula_hrtimer_setup(&core->timer, shared_core_due);
@@ -302,7 +296,7 @@ int insula_shared_core_create(u32 cpu, u32 percent)
 	err = insula_core_switch_init(&core->core_switch, shared_pages[core - shared_cores], cpu);
 	if (err)
 		return err;
-	err = shared_core_create_doorbell(core);
+	err = shared_core_create_entries(core);
 	if (err) {
 		insula_core_switch_exit(&core->core_switch);
 		return err;
@@ -316,8 +310,9 @@ void insula_shared_core_destroy(u32 cpu)
 	struct insula_shared_core_state *core = shared_core_of(cpu);
 
 	WRITE_ONCE(core->used, false);
-	insula_doorbell_destroy(&core->doorbell);
-	hrtimer_cancel(&core->timer);
+	if (core->by_nmi)
+		insula_shared_core_nmi_exit(core);
+	shared_core_destroy_doorbell(core);
 	insula_timer_delete_sync(&core->watch);
 	insula_core_switch_exit(&core->core_switch);
 }
@@ -339,10 +334,14 @@ int insula_shared_core_start(struct insula_shared_core_state *core,
 	unsigned long deadline = jiffies + START_TIMEOUT;
 
 	insula_timer_delete_sync(&core->watch); /* of a kernel that has ended by itself */
+	if (core->by_nmi)
+		insula_shared_core_nmi_stop(core);
 	core->entry = *entry;
 	insula_core_switch_reset(&core->core_switch, entry, core->vector);
 	core->armed_ns = U64_MAX;
 	core->entered = false;
+	core->unfinished = false;
+	WRITE_ONCE(core->nmi.rung, false);
 	core->watched_since = jiffies;
 	smp_store_release(&core->open, true); /* all above is for its entry */
 	shared_core_watch_next(core);
@@ -354,6 +353,8 @@ int insula_shared_core_start(struct insula_shared_core_state *core,
 		}
 		usleep_range(POLL_US, 2 * POLL_US);
 	}
+	if (core->by_nmi)
+		insula_shared_core_nmi_start(core);
 	*tsc = core->entry_tsc;
 	return 0;
 }
@@ -390,6 +391,8 @@ int insula_shared_core_stop(struct insula_shared_core_state *core)
 		left = shared_core_wait(core);
 	}
 	insula_timer_delete_sync(&core->watch);
+	if (core->by_nmi)
+		insula_shared_core_nmi_stop(core);
 	if (!left)
 		return -ETIMEDOUT;
 	hrtimer_cancel(&core->timer);
@@ -408,8 +411,29 @@ void insula_shared_cores_abandon(void)
 	}
 }
 
+static void shared_core_ring(struct insula_shared_core_state *core)
+{
+	if (core->by_nmi)
+		insula_shared_core_nmi_send(core);
+	else
+		insula_start_interrupt(core->apic_id, core->vector);
+}
+
+bool insula_shared_core_ring(u32 apic_id, u8 vector)
+{
+	struct insula_shared_core_state *core;
+
+	if (!insula_shared_cores_by_nmi())
+		return false;
+	core = insula_shared_core_find(apic_id);
+	if (!core || core->vector != vector)
+		return false;
+	shared_core_ring(core);
+	return true;
+}
+
 void insula_shared_core_interrupt(struct insula_shared_core_state *core, u8 vector)
 {
 	set_bit(vector, (unsigned long *)core->core_switch.shared->pending);
-	insula_start_interrupt(core->apic_id, core->vector);
+	shared_core_ring(core);
 }

@@ -9,12 +9,13 @@ struct insula_shared_core_state;
 
 /*
  * Share an online core, which must not go offline meanwhile, with a kernel that gets at most
- * `percent` of its time. -EBUSY: too many are shared. -EOPNOTSUPP: see
- * insula_core_switch_supported(). Sleeps.
+ * `percent` of its time, and is entered by interrupts, or by NMIs also while this kernel has
+ * interrupts off. -EBUSY: too many are shared. -EOPNOTSUPP: see insula_core_switch_supported() and
+ * insula_shared_core_nmi_init(). Sleeps.
  */
-int insula_shared_core_create(u32 cpu, u32 percent);
+int insula_shared_core_create(u32 cpu, u32 percent, bool by_nmi);
 
-/* End that; the kernel has been stopped. Sleeps. */
+/* End that; the kernel has been stopped. Sleeps, by NMIs until the core has interrupts on. */
 void insula_shared_core_destroy(u32 cpu);
 
 /* Find a core that is shared, by the id of its APIC; NULL if it is not. Any context. */
@@ -35,6 +36,12 @@ int insula_shared_core_stop(struct insula_shared_core_state *core);
  * Takes no locks. Any context.
  */
 void insula_shared_cores_abandon(void);
+
+/*
+ * Ring a doorbell of a kernel that is entered by NMIs. False: it is none of such a kernel. Any
+ * context.
+ */
+bool insula_shared_core_ring(u32 apic_id, u8 vector);
 
 /* Interrupt the kernel by one of its own vectors. Any context. */
 void insula_shared_core_interrupt(struct insula_shared_core_state *core, u8 vector);

@@ -189,6 +189,22 @@ static void start_send(u32 icr, u32 apic_id)
 	local_irq_restore(flags);
 }
 
+u32 insula_start_save_destination(void)
+{
+	if (x2apic_mode)
+		return 0;
+	start_wait_icr();
+	return apic->read(APIC_ICR2);
+}
+
+void insula_start_restore_destination(u32 destination)
+{
+	if (x2apic_mode)
+		return;
+	start_wait_icr();
+	apic->write(APIC_ICR2, destination);
+}
+
 void insula_start_reset(u32 apic_id)
 {
 	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);

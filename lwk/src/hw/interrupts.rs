@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use insula_bare::apic;
 use insula_bare::called::{self, SharedPage};
+use insula_bare::{apic, trap};
 use spin::Once;
 
 use crate::hw::cores::{
@@ -52,8 +52,11 @@ fn handle_shared(page: SharedPage, vector: u8) {
     if vector == page.vector() {
         apic::end_of_interrupt();
         handle_ring(page);
-    } else {
-        page.take(vector);
+        return;
+    }
+    page.take(vector);
+    if page.ends_interrupts() && vector != trap::NMI && vector != apic::SPURIOUS_VECTOR {
+        apic::end_of_interrupt();
     }
 }
 

@@ -138,6 +138,14 @@ impl SharedPage {
             .fetch_or(1 << (usize::from(vector) % WORD_BITS), Ordering::Relaxed);
     }
 
+    /// Whether the base has interrupts off: then this kernel ends those that it takes.
+    #[must_use]
+    pub fn ends_interrupts(self) -> bool {
+        self.word(offset_of!(SharedCore, interrupts_off))
+            .load(Ordering::Relaxed)
+            != 0
+    }
+
     /// Whether the kernel has to leave for such an interrupt.
     #[must_use]
     pub fn is_taken(self) -> bool {

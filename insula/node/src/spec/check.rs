@@ -11,7 +11,7 @@ use insula_image::BUILT_IN;
 use super::NodeSpec;
 use crate::cores::CoreRequest;
 use crate::isolation::Isolation;
-use crate::shared_core::CORE_SHARE_MAX;
+use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
 
 impl NodeSpec {
     /// Checks the spec by itself.
@@ -66,6 +66,10 @@ impl Problems {
     }
 
     fn shared_core(&mut self, spec: &NodeSpec) {
+        if spec.share_core.is_none() && spec.share_by != ShareBy::default() {
+            let hint = "give --share-core, or remove --share-by";
+            self.add("share_by", "the node shares no core", hint);
+        }
         let Some(share) = spec.core_share else {
             return self.shared_alone(spec);
         };

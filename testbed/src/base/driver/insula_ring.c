@@ -9,6 +9,7 @@
 #include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/irqflags.h>
+#include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -35,10 +36,30 @@ static unsigned long long word;
 module_param(word, ullong, 0600);
 MODULE_PARM_DESC(word, "physical address of the word that it stores to");
 
+static bool by_nmi;
+module_param(by_nmi, bool, 0600);
+MODULE_PARM_DESC(by_nmi, "ring as insula.ko does, by an NMI");
+
 static DEFINE_MUTEX(lock);
 static struct dentry *folder;
 static u64 *ticks;
 static struct debugfs_blob_wrapper results;
+
+/* Of insula.ko, which exports it to none. */
+static bool (*shared_core_ring)(u32 apic_id, u8 vector);
+
+/* As the module's own symbols.c does. */
+static int find_shared_core_ring(void)
+{
+	struct kprobe probe = { .symbol_name = "insula_shared_core_ring" };
+	int err = register_kprobe(&probe);
+
+	if (err)
+		return err;
+	shared_core_ring = (void *)probe.addr;
+	unregister_kprobe(&probe);
+	return 0;
+}
 
 /* The counter just before the core is interrupted. */
 static u64 ring(void)
@@ -48,7 +69,10 @@ static u64 ring(void)
 
 	local_irq_save(flags);
 	began = rdtsc_ordered();
-	apic->icr_write(APIC_DM_FIXED | vector, apic_id);
+	if (by_nmi)
+		shared_core_ring(apic_id, vector);
+	else
+		apic->icr_write(APIC_DM_FIXED | vector, apic_id);
 	local_irq_restore(flags);
 	return began;
 }
@@ -94,6 +118,11 @@ static int set_rounds(const char *text, const struct kernel_param *parameter)
 		return err;
 	if (!rounds || rounds > ROUNDS_MAX || !word || word % sizeof(u64))
 		return -EINVAL;
+	if (by_nmi && !shared_core_ring) {
+		err = find_shared_core_ring();
+		if (err)
+			return err;
+	}
 	handled_at = memremap(word, sizeof(u64), MEMREMAP_WB);
 	if (!handled_at)
 		return -ENXIO;

@@ -51,6 +51,7 @@ pub const ALL: &[&Scenario] = &[
     &failure::post_mortem::SCENARIO,
     &watching::watch::SCENARIO,
     &watching::watch_base::SCENARIO,
+    &watching::watch_shared_core::SCENARIO,
     &node::images::SCENARIO,
     &node::refusals::SCENARIO,
     &module::revision::SCENARIO,

@@ -140,15 +140,19 @@ fn valid(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8
             capacity: few,
             count: 0,
         }),
-        ioctl::NODE_CREATE => with_zeros(abi::NodeCreate {
-            name,
-            description: data,
-            description_size: rng.u32(..5000),
-            cpus_count: 1 + few / 5,
-            cpus: data,
-            memory,
-            core_share: 0,
-        }),
+        ioctl::NODE_CREATE => {
+            let (core_share, share_by) = core_share(rng);
+            with_zeros(abi::NodeCreate {
+                name,
+                description: data,
+                description_size: rng.u32(..5000),
+                cpus_count: 1 + few / 5,
+                cpus: data,
+                memory,
+                core_share,
+                share_by,
+            })
+        }
         ioctl::MEMORY_GROW => with_zeros(memory_request(rng)),
         ioctl::MEMORY_CHUNKS | ioctl::MEMORY_LIST_SET | ioctl::MEMORY_GIVE_SET => {
             with_zeros(abi::Chunks {
@@ -314,6 +318,17 @@ fn either(rng: &mut Rng, good: impl FnOnce(&mut Rng) -> u64) -> u64 {
     match rng.u8(..8) {
         0 => numbers::any(rng),
         _ => good(rng),
+    }
+}
+
+/// How a node shares its core, if it does: none of these can be started.
+fn core_share(rng: &mut Rng) -> (u16, abi::ShareBy) {
+    match rng.bool() {
+        true => (0, abi::ShareBy::INTERRUPT),
+        false => (
+            either(rng, |rng| rng.u64(..102)) as u16,
+            abi::ShareBy(rng.u16(..3)),
+        ),
     }
 }
 

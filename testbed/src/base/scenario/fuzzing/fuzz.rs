@@ -29,6 +29,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape {
         // Nodes can be confined there.
         emulator: Emulator::Backports,
+        // And share cores.
+        append: "no5lvl",
         ..Shape::USUAL
     },
     module: Module::Loaded,

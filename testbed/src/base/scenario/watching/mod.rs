@@ -6,4 +6,5 @@ mod many_faults;
 mod supervised;
 pub(super) mod watch;
 pub(super) mod watch_base;
+pub(super) mod watch_shared_core;
 mod watcher_process;
