@@ -79,6 +79,7 @@ static int node_areas_lay_out_delegation(struct insula_node *node,
 {
 	struct insula_ringable *ringable;
 	struct insula_slots *slots;
+	int err;
 
 	ringable = insula_ringable_new(node->cpus, node->cpus_count);
 	if (!ringable)
@@ -87,6 +88,12 @@ static int node_areas_lay_out_delegation(struct insula_node *node,
 	if (IS_ERR(slots)) {
 		kfree(ringable);
 		return PTR_ERR(slots);
+	}
+	/* It goes on while its core has interrupts off: so must those whom it calls. */
+	err = node->entered_by_nmi ? insula_slots_keep_off(slots, node->cpus[0]) : 0;
+	if (err) {
+		insula_slots_put(slots);
+		return err;
 	}
 	insula_slots_disconnect(node->slots);
 	insula_slots_put(node->slots);

@@ -301,16 +301,9 @@ static int node_state_start_cores(struct insula_node *node)
 		.page_table = node->start.page_table,
 		.argument = node->start.argument,
 	};
-	int err;
 
 	if (insula_node_confined(node))
 		return insula_node_start_monitor(node);
-	if (node->entered_by_nmi) {
-		/* It goes on while the core has interrupts off: so must those whom it calls. */
-		err = insula_slots_keep_off(node->slots, node->cpus[0]);
-		if (err)
-			return err;
-	}
 	return insula_start_core(insula_processor_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
 }
 

@@ -73,8 +73,8 @@ pub fn keep_off_shared_core(handle: &Handle) {
     shared.for_each(|cpu| keep_off(cpu.cpu));
 }
 
-/// The same of what serves the node's programs, if its kernel is to run on while a task of the base does not let go
-/// of the core.
+/// The same of what serves the node's programs, if its kernel is to run on while a task of the base keeps the
+/// core to itself.
 pub fn keep_proxy_off_shared_core(handle: &Handle) {
     let record = handle.record.as_ref();
     if record.is_some_and(|record| record.spec.share_by == ShareBy::Nmi) {

@@ -30,7 +30,7 @@ struct insula_shared_core_nmi {
 	bool rung;			/* and the kernel has not been entered since */
 	/* Used by the core only, in interrupt and NMI handlers. */
 	bool postponed;			/* to an interrupt, which has not come since */
-	u64 withheld[4];		/* vectors taken while this kernel had interrupts off */
+	u64 deferred[4];		/* vectors taken while this kernel had interrupts off */
 };
 
 struct insula_shared_core_state {

@@ -18,8 +18,9 @@
  *   earlier time meanwhile, and to the vector of a reschedule, which does no harm if it comes late.
  *   Afterwards the base is sent a timer interrupt: whatever it finds due, it sets the timer anew.
  * - NMIs are blocked until the next IRET: the switch to the kernel has one. So NMIs reach the
- *   kernel, which leaves for each, and the handler passes it on. Linux notes an NMI that comes while
- *   it handles one, in this handler or after it, and handles it next (exc_nmi(), asm_exc_nmi).
+ *   kernel, which leaves for each, and the handler passes it on. Linux notes an NMI that comes
+ *   while it handles one, in this handler or after it, and handles it next (exc_nmi(),
+ *   asm_exc_nmi).
  * - In a local APIC with memory-mapped registers an interrupt is sent by two writes. The base may
  *   be in between, so the first of these registers is restored.
  * - Between VM entry and the end of VM exit KVM has the guest's XCR0, with which extended registers
@@ -129,20 +130,20 @@ static void nmi_restore_apic(const struct insula_shared_core_state *core,
 		insula_start_interrupt(core->apic_id, saved->timer & APIC_VECTOR_MASK);
 }
 
-static void nmi_withhold(struct insula_shared_core_state *core)
+static void nmi_defer(struct insula_shared_core_state *core)
 {
 	struct insula_shared_core *shared = core->core_switch.shared;
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(core->nmi.withheld); i++)
-		core->nmi.withheld[i] |= xchg(&shared->taken[i], 0);
+	for (i = 0; i < ARRAY_SIZE(core->nmi.deferred); i++)
+		core->nmi.deferred[i] |= xchg(&shared->taken[i], 0);
 }
 
-static bool nmi_any_withheld(const struct insula_shared_core_state *core)
+static bool nmi_any_deferred(const struct insula_shared_core_state *core)
 {
-	const u64 *withheld = core->nmi.withheld;
+	const u64 *deferred = core->nmi.deferred;
 
-	return withheld[0] | withheld[1] | withheld[2] | withheld[3];
+	return deferred[0] | deferred[1] | deferred[2] | deferred[3];
 }
 
 /* An NMI may add to them meanwhile. */
@@ -151,8 +152,8 @@ void insula_shared_core_nmi_replay(struct insula_shared_core_state *core)
 	unsigned int i;
 	u64 vectors;
 
-	for (i = 0; i < ARRAY_SIZE(core->nmi.withheld); i++) {
-		vectors = xchg(&core->nmi.withheld[i], 0);
+	for (i = 0; i < ARRAY_SIZE(core->nmi.deferred); i++) {
+		vectors = xchg(&core->nmi.deferred[i], 0);
 		while (vectors) {
 			insula_start_interrupt(core->apic_id, 64 * i + __ffs(vectors));
 			vectors &= vectors - 1;
@@ -173,7 +174,7 @@ static bool nmi_enter(struct insula_shared_core_state *core)
 		   mul_u64_u32_div(until_ns - began_ns, tsc_khz, NSEC_PER_MSEC));
 	nmi_set_timer(core, until_ns - began_ns);
 	reason = insula_shared_core_run(core, began_ns);
-	nmi_withhold(core);
+	nmi_defer(core);
 	if (insula_core_switch_deliver_nmi(&core->core_switch)) {
 		/* It is handled once this handler has returned, and then the kernel goes on. */
 		WRITE_ONCE(core->nmi.rung, true);
@@ -201,7 +202,7 @@ static void nmi_run(struct insula_shared_core_state *core)
 		nmi_restore_apic(core, &saved);
 	}
 	smp_store_release(&core->inside, false); /* its memory may be reused from here on */
-	if (core->unfinished || nmi_any_withheld(core) ||
+	if (core->unfinished || nmi_any_deferred(core) ||
 	    insula_shared_core_wait_ns(core) != S64_MAX)
 		insula_start_interrupt(core->apic_id, core->vector);
 }
@@ -230,7 +231,7 @@ static int nmi_handle(unsigned int type, struct pt_regs *regs)
 		return NMI_DONE;
 	if (!READ_ONCE(core->nmi.rung))
 		return nmi_claim(core);
-	/* Inside: whoever runs it looks at `rung` once it has left. */
+	/* Inside: what runs it looks at `rung` once it has left. */
 	if (READ_ONCE(core->inside) || !READ_ONCE(core->entered))
 		return NMI_HANDLED;
 	destination = insula_start_save_destination();

@@ -56,8 +56,8 @@ void insula_start_interrupt(u32 apic_id, u8 vector);
 void insula_start_nmi(u32 apic_id);
 
 /*
- * For an NMI handler that sends interrupts, or has another kernel do so: what it has interrupted may
- * be about to send one, too. The destination that this may have set by then.
+ * For an NMI handler that sends interrupts, or has another kernel do so: what it has interrupted
+ * may be about to send one, too. The destination that this may have set by then.
  */
 u32 insula_start_save_destination(void);
 void insula_start_restore_destination(u32 destination);
