@@ -88,6 +88,17 @@ static void shared_core_arm_entry(struct insula_shared_core_state *core)
 	shared_core_arm(core, at_ns, now_ns);
 }
 
+/* However long it ran, the base then has the core for the rest of a period. */
+static void shared_core_account(struct insula_shared_core_state *core, u64 began_ns)
+{
+	u64 now_ns = ktime_get_mono_fast_ns(), share_ns = insula_shared_core_share_ns(core);
+	u64 spent_ns = core->spent_ns + now_ns - began_ns + ENTRY_NS;
+
+	WRITE_ONCE(core->spent_ns, spent_ns);
+	if (spent_ns >= share_ns)
+		WRITE_ONCE(core->period_start_ns, now_ns - share_ns);
+}
+
 u64 insula_shared_core_run(struct insula_shared_core_state *core, u64 began_ns)
 {
 	u64 reason;
@@ -100,8 +111,7 @@ u64 insula_shared_core_run(struct insula_shared_core_state *core, u64 began_ns)
 	WRITE_ONCE(core->nmi.rung, false); /* it looks at all there is once it is entered */
 	core->nmi.postponed = false;
 	insula_core_switch_run(&core->core_switch, &core->entry);
-	WRITE_ONCE(core->spent_ns,
-		   core->spent_ns + ktime_get_mono_fast_ns() - began_ns + ENTRY_NS);
+	shared_core_account(core, began_ns);
 	reason = READ_ONCE(core->core_switch.shared->reason);
 	WRITE_ONCE(core->unfinished, reason != INSULA_LEAVE_IDLE && reason != INSULA_LEAVE_ENDED);
 	if (reason == INSULA_LEAVE_ENDED)
@@ -185,6 +195,7 @@ static void shared_core_abandon(struct insula_shared_core_state *core)
 {
 	pr_warn("the kernel that shares cpu %u does not leave it: interrupting it for good\n",
 		core->cpu);
+	WRITE_ONCE(core->open, false);
 	WRITE_ONCE(core->core_switch.own_nmis, 1);
 	WRITE_ONCE(core->core_switch.shared->abandon, 1);
 	smp_mb(); /* before the NMI, which looks at it */

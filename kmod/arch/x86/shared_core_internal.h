@@ -63,6 +63,9 @@ struct insula_shared_core_state {
 	struct insula_shared_core_nmi nmi;
 };
 
+/* The kernel's share of a period. */
+u64 insula_shared_core_share_ns(const struct insula_shared_core_state *core);
+
 /* How much of its share the kernel has left in this period. Any core; may be off if not its own. */
 u64 insula_shared_core_left_ns(const struct insula_shared_core_state *core, u64 now_ns);
 

@@ -13,6 +13,8 @@
  *   among processors, and a timer that bounds the kernel's stay. They end the stay. The kernel ends
  *   them in the local APIC, as the base cannot, and they are sent anew once it has interrupts on:
  *   so each ends one stay only.
+ * - Nothing comes through while an interrupt of that class is in service. Linux ends these first of
+ *   all, so the kernel is entered soon after, by the interrupt or the other core's next look.
  * - The bound must not depend on other cores: they may be waiting, with interrupts off, for what
  *   the interrupted section holds. So it is the local timer's, which is the base's: set to an
  *   earlier time meanwhile, and to the vector of a reschedule, which does no harm if it comes late.
@@ -55,6 +57,9 @@
 
 /* Of task priority: passes vectors from 0xf0 on. */
 #define PRIORITY_BELOW_HIGHEST	14
+/* In the last of the registers with a bit for each vector in service. */
+#define IN_SERVICE_LAST		(APIC_ISR + 0x70)
+#define IN_SERVICE_HIGHEST	0xffff0000U
 /* The other core looks at least that often whether the kernel is to be entered, */
 #define CLOCK_MAX_NS		NSEC_PER_MSEC
 /* and that often if the kernel waits for no time. */
@@ -211,7 +216,8 @@ static bool nmi_may_run(const struct insula_shared_core_state *core, const struc
 {
 	if (regs->flags & X86_EFLAGS_IF)
 		return false;
-	if (xgetbv(XCR_XFEATURE_ENABLED_MASK) != core->nmi.extended_enabled)
+	if (xgetbv(XCR_XFEATURE_ENABLED_MASK) != core->nmi.extended_enabled ||
+	    apic->read(IN_SERVICE_LAST) & IN_SERVICE_HIGHEST)
 		return false;
 	return !is_idle_task(current) || core->nmi.postponed;
 }

@@ -14,9 +14,14 @@
 /* Longer timeouts are looked at earlier. */
 #define TIMEOUT_MAX_NS		(3600 * NSEC_PER_SEC)
 
+u64 insula_shared_core_share_ns(const struct insula_shared_core_state *core)
+{
+	return SHARED_CORE_PERIOD_NS / 100 * core->percent;
+}
+
 u64 insula_shared_core_left_ns(const struct insula_shared_core_state *core, u64 now_ns)
 {
-	u64 share_ns = SHARED_CORE_PERIOD_NS / 100 * core->percent;
+	u64 share_ns = insula_shared_core_share_ns(core);
 	u64 spent_ns = READ_ONCE(core->spent_ns);
 
 	if (now_ns - READ_ONCE(core->period_start_ns) >= SHARED_CORE_PERIOD_NS)

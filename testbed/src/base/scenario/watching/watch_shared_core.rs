@@ -45,6 +45,9 @@ const SPIN: &str = "/sys/module/insula_quiet/parameters/spin_ms";
 const SPIN_MS: u64 = 5000;
 /// Between starts and stops: shorter than any of them.
 const SHORT_SPIN_MS: u64 = 20;
+/// Many of them, while a program computes.
+const MANY_SPIN_MS: u64 = 200;
+const SPINS: u32 = 30;
 /// Lines that a program prints meanwhile, at least, each by a call and after a timeout.
 const LINES_MIN: usize = 10;
 /// A program that waits for a timeout by itself, and makes a call.
@@ -64,7 +67,8 @@ fn play(context: &Context) -> Result<(), Finding> {
             let lines = printed_meanwhile()?;
             println!("by NMIs: {lines} lines");
             Finding::unless(lines >= LINES_MIN, || format!("only {lines} lines"))?;
-            is_watched(context)
+            is_watched(context)?;
+            keeps_to_its_share()
         })?;
         assert_unchanged(&before)?;
         is_started_often(context.count(5, 200))?;
@@ -175,6 +179,17 @@ fn is_watched(context: &Context) -> Result<(), Finding> {
     context.figure("told-before-its-end", left.as_secs_f64(), "s")?;
     Finding::unless(!left.is_zero(), || "it was told too late".into())?;
     watcher.wait_for("ended", "hard-lockup").map(drop)
+}
+
+/// While a program computes, the base comes to the end of its sections: whatever it is doing when the
+/// other kernel is entered, that leaves in time.
+fn keeps_to_its_share() -> Result<(), Finding> {
+    let _program = Program::start(COMPUTING)?;
+    for _ in 0..SPINS {
+        has_spun(spin(MANY_SPIN_MS)?)?;
+    }
+    let stayed = shell("dmesg")?.contains("does not leave it");
+    Finding::unless(!stayed, || "the other kernel did not leave the core".into())
 }
 
 /// An NMI of the base's own, here for a backtrace, reaches it while the other kernel computes in an
