@@ -251,10 +251,15 @@ static int nmi_handle(unsigned int type, struct pt_regs *regs)
 	return NMI_HANDLED;
 }
 
+/* Code on the core itself needs none: it has interrupts on soon. */
 void insula_shared_core_nmi_send(struct insula_shared_core_state *core)
 {
-	atomic_add_unless(&core->nmi.unclaimed, 1, UNCLAIMED_MAX);
 	WRITE_ONCE(core->nmi.rung, true);
+	if (raw_smp_processor_id() == core->cpu) {
+		insula_start_interrupt(core->apic_id, core->vector);
+		return;
+	}
+	atomic_add_unless(&core->nmi.unclaimed, 1, UNCLAIMED_MAX);
 	smp_mb(); /* before the NMI, which looks at it */
 	insula_start_nmi(core->apic_id);
 }

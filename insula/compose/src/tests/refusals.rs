@@ -90,6 +90,7 @@ fn inconsistent_files() {
             ("too many cores", node("cpus = 257")),
             ("cores in two ways", node("cpus = 1\ncpu_list = \"1\"")),
             ("fewer cores later", node("cpus = 3\nmax_cpus = 2")),
+            ("a way to share no core", node("share_by = \"nmi\"")),
             ("no memory", node("memory = []")),
             ("nothing to be ready by", node("ready = { log = \"\" }")),
             ("after an unknown node", node("after = [\"nobody\"]")),

@@ -72,6 +72,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         })?;
         assert_unchanged(&before)?;
         is_started_often(context.count(5, 200))?;
+        let unknown = shell("dmesg")?.contains("NMI received for unknown reason");
+        Finding::unless(!unknown, || "an NMI of the module's was unknown".into())?;
         by(&["--share-by", "nmi"], base_handles_nmis_meanwhile)
     })?;
     shell("rmmod insula_quiet; rm /tmp/never")?;
