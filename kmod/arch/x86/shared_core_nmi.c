@@ -104,13 +104,13 @@ static bool nmi_takes_deadlines(u32 timer)
 	return (timer & APIC_LVT_TIMER_TSCDEADLINE) == APIC_LVT_TIMER_TSCDEADLINE;
 }
 
-/* 0 ns: never. */
+/* 0 ns: never; less than a tick is one, as 0 would be never to the timer. */
 static void nmi_set_timer(const struct insula_shared_core_state *core, u64 wait_ns)
 {
 	u64 ticks = mul_u64_u32_div(wait_ns, core->nmi.timer_khz ?: tsc_khz, USEC_PER_SEC);
 
 	if (core->nmi.timer_khz)
-		apic->write(APIC_TMICT, min_t(u64, ticks, U32_MAX));
+		apic->write(APIC_TMICT, wait_ns ? clamp_t(u64, ticks, 1, U32_MAX) : 0);
 	else
 		wrmsrl(MSR_IA32_TSC_DEADLINE, wait_ns ? insula_processor_tsc() + ticks : 0);
 }
