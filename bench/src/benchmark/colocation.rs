@@ -50,6 +50,8 @@ const WAYS: [(&str, &[&str], bool); 2] = [
     ("direct", &[], false),
     ("nmi", &["--share-by", "nmi"], true),
 ];
+/// Time in the kernel of a program that has begun, in ticks of 10 ms: more than its start takes.
+const BUSY_TICKS: u64 = 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
@@ -223,7 +225,11 @@ fn measure_all(node: &Node, way: &str) -> Result<f64, Finding> {
     let mut computing = 0.0;
     for (name, program, rounds) in WORKS {
         let inside = node.inside;
-        let _work = program.map(|program| Work::start(program, Place::Base(CORE), inside));
+        let work = program.map(|program| Work::start(program, Place::Base(CORE), inside));
+        // A few rounds would be over before the program has begun.
+        if let Some(work) = work.transpose()?.as_ref().filter(|_| rounds < RINGS) {
+            work.wait_until_busy()?;
+        }
         let median = node.measure(&format!("{way}-{name}"), rounds)?;
         if name == "computing" {
             computing = median;
@@ -271,6 +277,27 @@ impl Work {
         };
         let command = command.args(["sh", "-c", script]).stdin(Stdio::null());
         Ok(Self(command.spawn()?))
+    }
+}
+
+impl Work {
+    /// Waits until it has spent some time in the kernel.
+    fn wait_until_busy(&self) -> Result<(), Finding> {
+        let stat = format!("/proc/{}/stat", self.0.id());
+        let began = Instant::now();
+        loop {
+            let text = fs::read_to_string(&stat)?;
+            // The 15th value, and the 13th behind the name: proc(5).
+            let values = text.rsplit(')').next().unwrap_or_default();
+            let ticks = values.split_whitespace().nth(12).unwrap_or_default();
+            if ticks.parse().is_ok_and(|ticks: u64| ticks >= BUSY_TICKS) {
+                return Ok(());
+            }
+            Finding::unless(began.elapsed() < LIMIT, || {
+                "the base's program does nothing".into()
+            })?;
+            std::thread::yield_now();
+        }
     }
 }
 
