@@ -46,8 +46,6 @@
 #include "insula_shared_core.h"
 
 #define SHARED_CORES_MAX	16
-/* Of the share, for each entry: interrupts and timers around it. */
-#define ENTRY_NS		(2 * NSEC_PER_USEC)
 #define START_TIMEOUT		(10 * HZ)
 /* To leave by itself, then by an NMI: its longest work with interrupts off takes much less. */
 #define STOP_TIMEOUT		(5 * HZ)
@@ -88,17 +86,6 @@ static void shared_core_arm_entry(struct insula_shared_core_state *core)
 	shared_core_arm(core, at_ns, now_ns);
 }
 
-/* However long it ran, the base then has the core for the rest of a period. */
-static void shared_core_account(struct insula_shared_core_state *core, u64 began_ns)
-{
-	u64 now_ns = ktime_get_mono_fast_ns(), share_ns = insula_shared_core_share_ns(core);
-	u64 spent_ns = core->spent_ns + now_ns - began_ns + ENTRY_NS;
-
-	WRITE_ONCE(core->spent_ns, spent_ns);
-	if (spent_ns >= share_ns)
-		WRITE_ONCE(core->period_start_ns, now_ns - share_ns);
-}
-
 u64 insula_shared_core_run(struct insula_shared_core_state *core, u64 began_ns)
 {
 	u64 reason;
@@ -111,7 +98,7 @@ u64 insula_shared_core_run(struct insula_shared_core_state *core, u64 began_ns)
 	WRITE_ONCE(core->nmi.rung, false); /* it looks at all there is once it is entered */
 	core->nmi.postponed = false;
 	insula_core_switch_run(&core->core_switch, &core->entry);
-	shared_core_account(core, began_ns);
+	insula_shared_core_account(core, began_ns);
 	reason = READ_ONCE(core->core_switch.shared->reason);
 	WRITE_ONCE(core->unfinished, reason != INSULA_LEAVE_IDLE && reason != INSULA_LEAVE_ENDED);
 	if (reason == INSULA_LEAVE_ENDED)
@@ -143,10 +130,14 @@ static void shared_core_report_fault(const struct insula_shared_core_state *core
 		       core->cpu, fault[0], fault[1], fault[2]);
 }
 
-/* An NMI that came while it was left found it inside: what it was sent for is to be looked at. */
+/*
+ * An NMI that came while it was left found it inside: what it was sent for is to be looked at, once
+ * it has some of its share again.
+ */
 static void shared_core_ring_again(struct insula_shared_core_state *core)
 {
-	if (READ_ONCE(core->nmi.rung) && READ_ONCE(core->open))
+	if (READ_ONCE(core->nmi.rung) && READ_ONCE(core->open) &&
+	    insula_shared_core_left_ns(core, ktime_get_mono_fast_ns()))
 		insula_start_interrupt(core->apic_id, core->vector);
 }
 

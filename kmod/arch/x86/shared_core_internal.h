@@ -69,6 +69,12 @@ u64 insula_shared_core_share_ns(const struct insula_shared_core_state *core);
 /* How much of its share the kernel has left in this period. Any core; may be off if not its own. */
 u64 insula_shared_core_left_ns(const struct insula_shared_core_state *core, u64 now_ns);
 
+/*
+ * Account for a run of the kernel since then: however long it was, this kernel then has the core
+ * for the rest of a period.
+ */
+void insula_shared_core_account(struct insula_shared_core_state *core, u64 began_ns);
+
 /* Time until the kernel wants to be entered, negative once that is past. S64_MAX: when rung. */
 s64 insula_shared_core_wait_ns(const struct insula_shared_core_state *core);
 

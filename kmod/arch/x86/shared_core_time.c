@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* When the kernel of a shared core wants to be entered, and how long it may run. */
 #include <linux/compiler.h>
+#include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
 #include <linux/time64.h>
@@ -13,6 +14,8 @@
 
 /* Longer timeouts are looked at earlier. */
 #define TIMEOUT_MAX_NS		(3600 * NSEC_PER_SEC)
+/* Of the share, for each entry: interrupts and timers around it. */
+#define ENTRY_NS		(2 * NSEC_PER_USEC)
 
 u64 insula_shared_core_share_ns(const struct insula_shared_core_state *core)
 {
@@ -27,6 +30,16 @@ u64 insula_shared_core_left_ns(const struct insula_shared_core_state *core, u64 
 	if (now_ns - READ_ONCE(core->period_start_ns) >= SHARED_CORE_PERIOD_NS)
 		return share_ns;
 	return spent_ns < share_ns ? share_ns - spent_ns : 0;
+}
+
+void insula_shared_core_account(struct insula_shared_core_state *core, u64 began_ns)
+{
+	u64 now_ns = ktime_get_mono_fast_ns(), share_ns = insula_shared_core_share_ns(core);
+	u64 spent_ns = core->spent_ns + now_ns - began_ns + ENTRY_NS;
+
+	WRITE_ONCE(core->spent_ns, spent_ns);
+	if (spent_ns >= share_ns)
+		WRITE_ONCE(core->period_start_ns, now_ns - share_ns);
 }
 
 /* The deadline is the kernel's own word, and may be anything. */
