@@ -21,9 +21,9 @@
 #include <asm/io.h>
 #include <asm/msr.h>
 #include <asm/special_insns.h>
-#include <asm/trapnr.h>
 
 #include "arch/x86/core_switch.h"
+#include "arch/x86/processor.h"
 #include "arch/x86/start.h"
 #include "insula_shared_core.h"
 
@@ -195,6 +195,7 @@ int insula_core_switch_init(struct insula_core_switch *core_switch, void *page, 
 		return -EOPNOTSUPP;
 	*core_switch = (struct insula_core_switch) {
 		.shared = page,
+		.apic_id = insula_processor_apic_id(cpu),
 		.base_extended = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, EXTENDED_ORDER),
 		.node_extended = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, EXTENDED_ORDER),
 		.tables = (u64 *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, TABLES_ORDER),
@@ -271,11 +272,15 @@ static void switch_enter(struct insula_core_switch *core_switch, const struct in
 	insula_switch_start(page, entry->address, entry->argument);
 }
 
+/*
+ * A new one, and no INT instruction: that would leave NMIs unblocked in the first instructions of
+ * Linux' entry, where another one overwrites the frame on its stack.
+ */
 bool insula_core_switch_deliver_nmi(struct insula_core_switch *core_switch)
 {
 	if (xchg(&core_switch->shared->nmis, 0) <= xchg(&core_switch->own_nmis, 0))
 		return false;
-	insula_switch_interrupt(X86_TRAP_NMI);
+	insula_start_nmi(core_switch->apic_id);
 	return true;
 }
 

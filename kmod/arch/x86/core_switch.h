@@ -56,6 +56,7 @@ struct insula_shared_core;
 /* A core that can be switched. */
 struct insula_core_switch {
 	struct insula_shared_core *shared;	/* the page */
+	u32 apic_id;
 	void *base_extended, *node_extended;	/* areas of XSAVE */
 	u64 *tables;		/* see switch_build_tables() */
 	bool entered;
