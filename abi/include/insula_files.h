@@ -7,8 +7,9 @@
  * files of a server. A call on one of these becomes a request, whose sender is the calling thread. Word
  * 0 of the reply is the call's result, as of a system call: a value, or a negative error number.
  *
- * Word 0 of a request is a handle that the server has given: an open file description, which may have
- * several descriptors; INSULA_FILE_NONE for none. The other words are in the list of operations.
+ * Word 0 of a request is the handle of an open file description, which may have several descriptors;
+ * INSULA_FILE_NONE for none. The kernel chooses the handles, and uses none twice: so it can release what
+ * was opened for a program that has died meanwhile. The other words are in the list of operations.
  *
  * Operations with paths (P) have them in front of what may be read, each with its NUL:
  *
@@ -32,7 +33,7 @@
 
 /* Flags, modes and structures are Linux', as of the call of that name. */
 enum insula_file_operation {
-	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode. Result: a handle; word 1: st_mode */
+	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode, 3: its handle. Word 1: st_mode */
 	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
 	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */
 	INSULA_FILE_WRITE = 4,		/* 1: offset. Reads what is to be written */

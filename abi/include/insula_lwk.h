@@ -237,7 +237,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	10
+#define INSULA_LWK_REVISION	11
 
 /* Fewest and most pages of a delegation area. */
 #define INSULA_LWK_PAGES_MIN	64
@@ -472,8 +472,9 @@ struct insula_lwk_syscall_slot {
 #define INSULA_LWK_RESOLVED	(INSULA_LWK_REQUEST | 0)
 /*
  * Copy the program's arguments to its memory, arguments (address, size): the path, then the
- * number of arguments and of environment strings as decimal digits, then all these strings,
- * each terminated by a NUL. Result: bytes copied.
+ * numbers of arguments, of environment strings and of mounts as decimal digits, then all these
+ * strings, each terminated by a NUL. A mount is a mount point, '=', and the name of a file server's
+ * endpoint (insula_files.h). Result: bytes copied.
  */
 #define INSULA_LWK_ARGUMENTS	(INSULA_LWK_REQUEST | 1)
 /* Create a thread. Result: its id; value: its slot. */

@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use insula_base::units::{Change, CpuList, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
-use insula_exec::program;
+use insula_exec::program::{self, Mount};
 use insula_image::Payload;
 use insula_node::NodeSpec;
 use insula_node::memory::MemorySpec;
@@ -434,6 +434,9 @@ pub(super) struct Exec {
     /// Polls for a system call of the program before the proxy sleeps and frees the base's core
     #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
     pub(super) polls: u64,
+    /// On a node of the lightweight kernel, have the files of this file server below this folder
+    #[arg(long = "mount", value_name = "FOLDER=SERVER", value_parser = mount)]
+    pub(super) mounts: Vec<Mount>,
 }
 
 /// What can be moved.
@@ -466,6 +469,18 @@ fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("it has the form NAME=VALUE"),
+    }
+}
+
+fn mount(text: &str) -> Result<Mount, &'static str> {
+    match text.rsplit_once('=') {
+        Some((point, server)) if point.starts_with('/') && point != "/" && !server.is_empty() => {
+            Ok(Mount {
+                point: point.into(),
+                server: server.to_owned(),
+            })
+        }
+        _ => Err("it has the form FOLDER=SERVER, with an absolute FOLDER other than /"),
     }
 }
 

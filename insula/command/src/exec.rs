@@ -46,6 +46,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             environment: &options.environment,
             directory: options.workdir.as_deref(),
             polls: options.polls,
+            mounts: &options.mounts,
         },
     )?;
     Ok(refused(&failure))
@@ -73,6 +74,7 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
             environment: &[],
             directory: None,
             polls: program::POLLS,
+            mounts: &[],
         },
     )?;
     node::remove(&context.driver()?, &name, true)?;

@@ -46,6 +46,17 @@ pub struct ProgramRequest<'a> {
     pub directory: Option<&'a OsStr>,
     /// Polls for a call before the proxy sleeps.
     pub polls: u64,
+    /// File servers of the node below whose mount points the program has their files.
+    pub mounts: &'a [Mount],
+}
+
+/// A file server that a program has mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Mount point, absolute.
+    pub point: PathBuf,
+    /// Name of the server's endpoint.
+    pub server: String,
 }
 
 /// Runs a program on a node and replaces this process by its proxy, which exits with the program's
@@ -60,7 +71,12 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
     }
     let (path, executable) = resolve(request.words)?;
     let environment = environment(std::env::vars_os(), request.environment);
-    let arguments = arguments(&path, request.words, environment.into_iter());
+    let arguments = arguments(
+        &path,
+        request.words,
+        environment.into_iter(),
+        request.mounts,
+    );
     let handle = node::find(driver, request.node)?;
     if handle.is_paused() {
         return Err(node::is_paused(request.node));
@@ -215,17 +231,23 @@ fn arguments(
     path: &Path,
     words: &[OsString],
     environment: impl Iterator<Item = (OsString, OsString)>,
+    mounts: &[Mount],
 ) -> Vec<u8> {
     let environment: Vec<_> = environment
         .map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='))
         .collect();
-    let counts = [words.len(), environment.len()].map(|count| count.to_string().into_bytes());
+    let mounts: Vec<_> = mounts
+        .iter()
+        .map(|mount| [mount.point.as_os_str().as_bytes(), mount.server.as_bytes()].join(&b'='))
+        .collect();
+    let counts = [words.len(), environment.len(), mounts.len()];
+    let counts = counts.map(|count| count.to_string().into_bytes());
     let words = words.iter().map(|word| word.as_bytes());
-    let head = [path.as_os_str().as_bytes(), &counts[0], &counts[1]];
-    let all = head
-        .into_iter()
+    let all = std::iter::once(path.as_os_str().as_bytes())
+        .chain(counts.iter().map(Vec::as_slice))
         .chain(words)
-        .chain(environment.iter().map(Vec::as_slice));
+        .chain(environment.iter().map(Vec::as_slice))
+        .chain(mounts.iter().map(Vec::as_slice));
     all.flat_map(|text| text.iter().copied().chain([0]))
         .collect()
 }
@@ -251,8 +273,13 @@ mod tests {
     fn arguments_are_strings_with_their_counts() {
         let words = ["a.out", "", "x y"].map(OsString::from);
         let environment = [("HOME".into(), "/".into()), ("EMPTY".into(), "".into())];
-        let block = arguments(Path::new("/bin/a.out"), &words, environment.into_iter());
-        let expected = "/bin/a.out\x003\x002\0a.out\0\0x y\0HOME=/\0EMPTY=\0";
+        let mounts = [Mount {
+            point: "/data".into(),
+            server: "file".into(),
+        }];
+        let path = Path::new("/bin/a.out");
+        let block = arguments(path, &words, environment.into_iter(), &mounts);
+        let expected = "/bin/a.out\x003\x002\x001\0a.out\0\0x y\0HOME=/\0EMPTY=\0/data=file\0";
         assert_eq!(String::from_utf8(block).unwrap(), expected);
     }
 

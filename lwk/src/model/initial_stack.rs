@@ -135,11 +135,13 @@ pub struct Arguments {
     pub arguments: Strings,
     /// Environment.
     pub environment: Strings,
+    /// Mounted servers: mount point, `=`, name.
+    pub mounts: Strings,
 }
 
 impl Arguments {
-    /// Parses the block that the base gives: path, number of arguments and of environment strings
-    /// in decimal digits, then all strings; each is NUL-terminated.
+    /// Parses the block that the base gives: path, numbers of arguments, of environment strings and of
+    /// mounts in decimal digits, then all strings; each is NUL-terminated.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if it is malformed; [`Errno::ENOMEM`].
@@ -154,7 +156,8 @@ impl Arguments {
             let digits = core::str::from_utf8(strings.next()?).ok()?;
             digits.parse::<usize>().ok()
         };
-        let (arguments, environment) = number().zip(number()).ok_or(Errno::EINVAL)?;
+        let counts = number().zip(number()).zip(number());
+        let ((arguments, environment), mounts) = counts.ok_or(Errno::EINVAL)?;
         let mut some = |count: usize| {
             let mut some = Strings::default();
             for _ in 0..count {
@@ -162,13 +165,15 @@ impl Arguments {
             }
             Ok::<_, Errno>(some)
         };
-        let (arguments, environment) = (some(arguments)?, some(environment)?);
+        let (arguments, environment, mounts) =
+            (some(arguments)?, some(environment)?, some(mounts)?);
         match strings.next() {
             Some(_) => Err(Errno::EINVAL),
             None => Ok(Self {
                 path,
                 arguments,
                 environment,
+                mounts,
             }),
         }
     }
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     fn arguments() -> Arguments {
-        Arguments::read(b"/bin/echo\x002\x001\x00echo\x00hello\x00A=b\0").unwrap()
+        Arguments::read(b"/bin/echo\x002\x001\x001\x00echo\x00hello\x00A=b\0/data=file\0").unwrap()
     }
 
     #[test]
@@ -271,9 +276,9 @@ mod tests {
             &b""[..],
             b"x",
             b"x\0",
-            b"x\x001\x001\x00a\0",
-            b"x\0-1\x001\0",
-            b"x\x000\x00z\0",
+            b"x\x001\x001\x000\x00a\0",
+            b"x\0-1\x001\x000\0",
+            b"x\x000\x00z\x000\0",
         ] {
             assert_eq!(Arguments::read(bad), Err(Errno::EINVAL), "{bad:?}");
         }

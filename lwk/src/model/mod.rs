@@ -9,6 +9,7 @@ pub mod errno;
 pub mod futex;
 pub mod initial_stack;
 pub mod limits;
+pub mod mounts;
 pub mod number;
 pub mod rseq;
 pub mod running;

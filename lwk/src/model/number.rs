@@ -132,3 +132,133 @@ pub const IO_URING_SETUP: u64 = 425;
 pub const IO_URING_ENTER: u64 = 426;
 /// `io_uring_register`.
 pub const IO_URING_REGISTER: u64 = 427;
+/// `read`.
+pub const READ: u64 = 0;
+/// `write`.
+pub const WRITE: u64 = 1;
+/// `open`.
+pub const OPEN: u64 = 2;
+/// `lstat`.
+pub const LSTAT: u64 = 6;
+/// `lseek`.
+pub const LSEEK: u64 = 8;
+/// `readv`.
+pub const READV: u64 = 19;
+/// `writev`.
+pub const WRITEV: u64 = 20;
+/// `access`.
+pub const ACCESS: u64 = 21;
+/// `dup`.
+pub const DUP: u64 = 32;
+/// `dup2`.
+pub const DUP2: u64 = 33;
+/// `sendfile`.
+pub const SENDFILE: u64 = 40;
+/// `execve`.
+pub const EXECVE: u64 = 59;
+/// `flock`.
+pub const FLOCK: u64 = 73;
+/// `fsync`.
+pub const FSYNC: u64 = 74;
+/// `fdatasync`.
+pub const FDATASYNC: u64 = 75;
+/// `truncate`.
+pub const TRUNCATE: u64 = 76;
+/// `getcwd`.
+pub const GETCWD: u64 = 79;
+/// `chdir`.
+pub const CHDIR: u64 = 80;
+/// `fchdir`.
+pub const FCHDIR: u64 = 81;
+/// `rename`.
+pub const RENAME: u64 = 82;
+/// `mkdir`.
+pub const MKDIR: u64 = 83;
+/// `rmdir`.
+pub const RMDIR: u64 = 84;
+/// `creat`.
+pub const CREAT: u64 = 85;
+/// `link`.
+pub const LINK: u64 = 86;
+/// `unlink`.
+pub const UNLINK: u64 = 87;
+/// `symlink`.
+pub const SYMLINK: u64 = 88;
+/// `readlink`.
+pub const READLINK: u64 = 89;
+/// `chmod`.
+pub const CHMOD: u64 = 90;
+/// `fchmod`.
+pub const FCHMOD: u64 = 91;
+/// `chown`.
+pub const CHOWN: u64 = 92;
+/// `fchown`.
+pub const FCHOWN: u64 = 93;
+/// `lchown`.
+pub const LCHOWN: u64 = 94;
+/// `umask`.
+pub const UMASK: u64 = 95;
+/// `utime`.
+pub const UTIME: u64 = 132;
+/// `statfs`.
+pub const STATFS: u64 = 137;
+/// `readahead`.
+pub const READAHEAD: u64 = 187;
+/// `fadvise64`.
+pub const FADVISE64: u64 = 221;
+/// `utimes`.
+pub const UTIMES: u64 = 235;
+/// `mkdirat`.
+pub const MKDIRAT: u64 = 258;
+/// `fchownat`.
+pub const FCHOWNAT: u64 = 260;
+/// `futimesat`.
+pub const FUTIMESAT: u64 = 261;
+/// `newfstatat`.
+pub const NEWFSTATAT: u64 = 262;
+/// `unlinkat`.
+pub const UNLINKAT: u64 = 263;
+/// `renameat`.
+pub const RENAMEAT: u64 = 264;
+/// `linkat`.
+pub const LINKAT: u64 = 265;
+/// `symlinkat`.
+pub const SYMLINKAT: u64 = 266;
+/// `readlinkat`.
+pub const READLINKAT: u64 = 267;
+/// `fchmodat`.
+pub const FCHMODAT: u64 = 268;
+/// `faccessat`.
+pub const FACCESSAT: u64 = 269;
+/// `splice`.
+pub const SPLICE: u64 = 275;
+/// `sync_file_range`.
+pub const SYNC_FILE_RANGE: u64 = 277;
+/// `utimensat`.
+pub const UTIMENSAT: u64 = 280;
+/// `fallocate`.
+pub const FALLOCATE: u64 = 285;
+/// `dup3`.
+pub const DUP3: u64 = 292;
+/// `preadv`.
+pub const PREADV: u64 = 295;
+/// `pwritev`.
+pub const PWRITEV: u64 = 296;
+/// `syncfs`.
+pub const SYNCFS: u64 = 306;
+/// `renameat2`.
+pub const RENAMEAT2: u64 = 316;
+/// `execveat`.
+pub const EXECVEAT: u64 = 322;
+/// `copy_file_range`.
+pub const COPY_FILE_RANGE: u64 = 326;
+/// `preadv2`.
+pub const PREADV2: u64 = 327;
+/// `pwritev2`.
+pub const PWRITEV2: u64 = 328;
+/// `statx`.
+pub const STATX: u64 = 332;
+/// `openat2`.
+pub const OPENAT2: u64 = 437;
+/// `fchmodat2`.
+pub const FCHMODAT2: u64 = 452;

@@ -114,6 +114,7 @@ mod tests {
             path: b"./script".to_vec(),
             arguments: strings(&["name", "one"]),
             environment: Strings::default(),
+            mounts: Strings::default(),
         };
         let found = Interpreter::read(b"#!/bin/sh -e\n").unwrap();
         found.apply(&mut arguments).unwrap();

@@ -7,6 +7,8 @@ use crate::model::errno::Errno;
 use crate::syscall::call::{Handler, Kind};
 use crate::syscall::delegate::{delegate_call, finish, set_result};
 use crate::syscall::files::is_mirror_fd;
+use crate::syscall::mounted::route::route;
+use crate::syscall::mounted::routed::Routed;
 use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
 use crate::task::address_space::base_access::MissingPage;
@@ -44,6 +46,12 @@ pub fn execute(mut thread: Box<Thread>) -> Flow {
     let Some(call) = table::find(number) else {
         return finish(thread, Err(Errno::ENOSYS));
     };
+    if thread.process.has_mounts() && !is_mirror_fd(&thread, call, arguments) {
+        match route(thread, number, arguments) {
+            Routed::Server(flow) => return flow,
+            Routed::Base(same) => thread = same,
+        }
+    }
     match call.kind {
         Kind::Local => execute_here(thread, number, arguments),
         Kind::Refused { errno, .. } => finish(thread, Err(errno)),

@@ -89,6 +89,7 @@ fn exec_arguments(thread: &mut Thread, a: [u64; 6]) -> Result<Arguments, Errno> 
         path,
         arguments,
         environment,
+        mounts: Strings::default(),
     })
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod memory_lock;
 pub(crate) mod message;
+pub mod mounted;
 pub(crate) mod perf;
 pub mod ports;
 pub(crate) mod prctl;

@@ -127,6 +127,15 @@ pub(crate) fn open(process: &Process, name: &[u8]) -> Result<u32, Errno> {
     registry.add(process, handle)
 }
 
+/// Returns an endpoint, which may have no server yet.
+pub(crate) fn by_name(name: Name) -> Handle {
+    let mut registry = REGISTRY.lock();
+    Handle {
+        queues: Arc::clone(registry.endpoints.entry(name).or_default()),
+        generation: 0,
+    }
+}
+
 /// Returns a handle of a process: a server's, or a client's.
 ///
 /// # Errors
@@ -209,6 +218,19 @@ impl Handle {
             Ok(())
         });
         Sent::Queued
+    }
+
+    /// Queues a request that nobody waits for. Does not wait itself.
+    pub(crate) fn post(&self, request: ThreadRequest) {
+        let mut queues = self.queues.lock();
+        queues.queue(request);
+        let receiver = queues.take_receiver();
+        drop(queues);
+        if let Some(mut receiver) = receiver {
+            // It receives the request by itself.
+            receiver.receiver.repeat_call();
+            run_queue::enqueue(receiver.receiver);
+        }
     }
 
     /// Queues a request again that was received, but could not be handed over.
@@ -324,12 +346,17 @@ pub(crate) fn end(request: ThreadRequest, result: Result<u64, Errno>) {
 
 /// Whether a thread that waits has to go on.
 fn is_interrupted(thread: &Thread) -> bool {
-    thread.must_not_block() || thread.is_wakeable_by_signal()
+    let by_signal = thread.file_call.is_none() && thread.is_wakeable_by_signal();
+    thread.must_not_block() || by_signal
 }
 
-/// Has a thread go on that has waited, with a result.
+/// Has a thread go on that has waited, with a result. Of a file call the program sees no message.
 pub(crate) fn resume(mut thread: Box<Thread>, result: Result<u64, Errno>) {
-    thread.context.registers.rax = as_result(result);
+    let is_of_file = thread.file_call.take().is_some();
+    thread.context.registers.rax = as_result(match result {
+        Err(Errno::ECONNRESET | Errno::ETIMEDOUT) if is_of_file => Err(Errno::EIO),
+        result => result,
+    });
     run_queue::enqueue(thread);
 }
 
@@ -341,8 +368,9 @@ fn resume_all(threads: Vec<Box<Thread>>, result: Result<u64, Errno>) {
 
 /// Wakes the threads of a process that wait at endpoints and that `is_chosen` accepts, with EINTR.
 pub(super) fn interrupt_waiters(process: u64, is_chosen: impl Fn(&Thread) -> bool) {
-    let is_chosen =
-        |thread: &Thread| thread.process.pages().number() == process && is_chosen(thread);
+    let is_of = |thread: &Thread| thread.process.pages().number() == process;
+    let may_go = |thread: &Thread| thread.file_call.is_none() || thread.must_not_block();
+    let is_chosen = |thread: &Thread| is_of(thread) && is_chosen(thread) && may_go(thread);
     resume_all(remove(is_chosen, |_| true), Err(Errno::EINTR));
 }
 

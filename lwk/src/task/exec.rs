@@ -27,7 +27,7 @@ use crate::task::image::{Image, PendingExec};
 use crate::task::mm::Mm;
 use crate::task::program_file::{self, LoadError};
 use crate::task::thread::Thread;
-use crate::task::{endpoint, layout, loader};
+use crate::task::{endpoint, layout, loader, mounted};
 
 /// Size of the buffer for a path and the head of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
@@ -177,6 +177,7 @@ async fn load_and_close(
 ) -> Result<(), LoadError> {
     loader::load_replacement(thread, arguments, image).await?;
     close_on_exec(thread).await?;
+    mounted::close_on_exec(&thread.process);
     Ok(layout::trim_stack(thread).await?)
 }
 

@@ -21,7 +21,7 @@ use crate::task::mm::Mm;
 use crate::task::nascent_child::NascentChild;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
-use crate::task::{process_table, remote, service};
+use crate::task::{mounted, process_table, remote, service};
 
 /// How a process is forked.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +108,7 @@ async fn fork_process(
         Ok((id, pages)) => {
             let mm = parent.child_mm(space, pages, options);
             let child = parent.new_child(pages, mm, options);
+            mounted::inherit(&parent, &child);
             *child.nascent_child.lock() = Some(Box::new(nascent_child));
             process_table::add(Arc::clone(&child));
             Ok((id, child))

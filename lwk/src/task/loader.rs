@@ -17,6 +17,7 @@ use crate::hw::random;
 use crate::model::elf::{FormatError, Segment};
 use crate::model::errno::Errno;
 use crate::model::initial_stack::{self, Arguments, auxiliary};
+use crate::model::mounts::mount_point;
 use crate::model::scheduling::{CoreSet, Priority};
 use crate::model::signals::frame;
 use crate::model::vma::{PAGE, Protection, VmaFlags};
@@ -27,10 +28,11 @@ use crate::task::flow::Flow;
 use crate::task::image::{Image, OpenFile};
 use crate::task::layout::{self, Layout, STACK_SIZE};
 use crate::task::mm::Mm;
+use crate::task::mounted::{Mount, MountedFiles};
 use crate::task::process::{Process, ProgramInfo};
 use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program};
 use crate::task::thread::Thread;
-use crate::task::{remote, running, vdso};
+use crate::task::{endpoint, mounted, remote, running, vdso};
 use crate::{info, warning};
 
 /// Maximum size of arguments and environment.
@@ -111,6 +113,7 @@ async fn load(thread: &mut Thread) -> Result<(), LoadError> {
     // The lower end of the stack, unused so far, serves as the buffer.
     let buffer = top - STACK_SIZE;
     let mut arguments = read_arguments(thread, buffer).await?;
+    mount_servers(thread, &arguments).await?;
     let image = open_program(thread, AT_FDCWD, &mut arguments, buffer).await?;
     load_image(thread, (top, &layout), &arguments, image).await?;
     Ok(layout::trim_stack(thread).await?)
@@ -202,6 +205,36 @@ async fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, L
         Errno::EINVAL => LoadError::Format(FormatError("its arguments are malformed")),
         error => error.into(),
     })
+}
+
+/// Mounts the file servers that the program was started with.
+async fn mount_servers(thread: &mut Thread, arguments: &Arguments) -> Result<(), LoadError> {
+    if arguments.mounts.count() == 0 {
+        return Ok(());
+    }
+    let mut files = MountedFiles::default();
+    for mount in arguments.mounts.iter() {
+        let malformed = LoadError::Format(FormatError("one of its mounts is malformed"));
+        let equals = mount.iter().rposition(|byte| *byte == b'=');
+        let (point, name) = mount.split_at(equals.ok_or(malformed)?);
+        files.mount(Mount {
+            point: mount_point(point).ok_or(malformed)?,
+            endpoint: endpoint::by_name(name[1..].to_vec()),
+        });
+    }
+    files.umask = umask(thread).await?;
+    mounted::set(&thread.process, files);
+    Ok(())
+}
+
+/// Returns the file mode creation mask, which can only be read by setting it.
+async fn umask(thread: &mut Thread) -> Result<u64, Errno> {
+    const CLOSED: u64 = 0o777;
+    let mask = thread.remote_syscall(number::UMASK, [CLOSED; 6]).await?;
+    thread
+        .remote_syscall(number::UMASK, [mask; 6])
+        .await
+        .map(|_| mask)
 }
 
 /// A program or interpreter in memory.

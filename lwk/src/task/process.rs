@@ -60,6 +60,8 @@ pub struct Process {
     pub(super) blocks_parent: AtomicBool,
     /// Part of its addresses that is the proxy's own: see [`Process::region`].
     region: [AtomicU64; 2],
+    /// Servers are mounted in it.
+    has_mounts: AtomicBool,
     /// The state of the process that it was on the base is not known yet: signals have to wait.
     pub(super) is_taking_over: AtomicBool,
     /// The program leaves the node: its threads wait.
@@ -103,6 +105,7 @@ impl Process {
             nascent_child: spin::Mutex::new(None),
             blocks_parent: AtomicBool::new(false),
             region: [const { AtomicU64::new(0) }; 2],
+            has_mounts: AtomicBool::new(false),
             is_taking_over: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             left_threads: spin::Mutex::new(Vec::new()),
@@ -181,6 +184,17 @@ impl Process {
         for (word, value) in self.region.iter().zip([start, end]) {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// Whether file servers are mounted in it.
+    #[must_use]
+    pub fn has_mounts(&self) -> bool {
+        self.has_mounts.load(Ordering::Relaxed)
+    }
+
+    /// Notes that file servers are mounted in it.
+    pub(super) fn set_mounts(&self) {
+        self.has_mounts.store(true, Ordering::Relaxed);
     }
 
     /// Returns the persona: `ADDR_NO_RANDOMIZE` or 0.

@@ -19,6 +19,7 @@ use crate::model::signals::info::Info;
 use crate::model::signals::set::Set;
 use crate::model::thread_handle::ThreadHandle;
 use crate::task::address_space::base_access::{MissingPage, Retry};
+use crate::task::file_call::FileCall;
 use crate::task::image::PendingExec;
 use crate::task::load;
 use crate::task::process::Process;
@@ -113,6 +114,8 @@ pub struct Thread {
     pub cpu_ticks: u64,
     /// Time since which it waits for memory, in ns since boot.
     pub memory_wait_since_ns: Option<u64>,
+    /// What follows the reply of a file server that it has asked.
+    pub file_call: Option<FileCall>,
 }
 
 impl Thread {
@@ -176,6 +179,7 @@ impl Thread {
             last_exception: [0; 3],
             cpu_ticks: 0,
             memory_wait_since_ns: None,
+            file_call: None,
         }))
     }
 
@@ -190,6 +194,23 @@ impl Thread {
     pub fn syscall_arguments(&self) -> [u64; 6] {
         let of = &self.context.registers;
         [of.rdi, of.rsi, of.rdx, of.r10, of.r8, of.r9]
+    }
+
+    /// Whether a file server has replied, and more follows.
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        self.file_call
+            .as_ref()
+            .is_some_and(|call| call.reply.is_some())
+    }
+
+    /// Has it make its call again before it returns to its program. The call keeps its deadline.
+    pub fn repeat_call(&mut self) {
+        self.restarted_call = Some(InterruptedCall {
+            number: self.context.registers.rax,
+            has_begun: false,
+        });
+        self.repeats_call = true;
     }
 
     /// Adds CPU time.

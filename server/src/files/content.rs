@@ -17,9 +17,10 @@ const PART: usize = 64 << 10;
 const TRANSFER_MAX: u64 = 0x7fff_f000;
 
 impl<F: FileSystem> Files<F> {
-    /// Opens a file. Its handle is the result.
+    /// Opens a file.
     pub(super) fn open(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
-        let (flags, mode) = (request.words[1] as i32, request.words[2] as u32);
+        let [_, flags, mode, handle, ..] = request.words;
+        let (flags, mode) = (flags as i32, mode as u32);
         let has = |flag: i32| flags & flag == flag;
         if has(libc::O_TMPFILE) {
             return Err(Errno::EOPNOTSUPP);
@@ -44,12 +45,16 @@ impl<F: FileSystem> Files<F> {
                 self.system.create(directory, name, &attributes, &[])?
             }
         };
-        self.open.add(Description {
-            inode,
-            flags: (flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC))
-                as u32,
-            offset: 0,
-        })
+        self.open.add(
+            handle,
+            Description {
+                inode,
+                flags: (flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC))
+                    as u32,
+                offset: 0,
+            },
+        )?;
+        Ok(0)
     }
 
     /// Checks that a file that is there can be opened so, and empties it if asked to.

@@ -68,21 +68,22 @@ impl Description {
 #[derive(Debug, Default)]
 pub(super) struct Descriptions {
     open: BTreeMap<u64, Description>,
-    last: u64,
     /// How often each inode is open.
     counts: BTreeMap<Inode, u32>,
 }
 
 impl Descriptions {
-    /// Adds one. Returns its handle, which is never used again.
-    pub(super) fn add(&mut self, description: Description) -> Result<u64, Errno> {
+    /// Adds one under the handle that the kernel has chosen.
+    pub(super) fn add(&mut self, handle: u64, description: Description) -> Result<(), Errno> {
         if self.open.len() >= DESCRIPTIONS_MAX {
             return Err(Errno::ENFILE);
         }
-        self.last += 1;
+        if self.open.contains_key(&handle) {
+            return Err(Errno::EINVAL);
+        }
         *self.counts.entry(description.inode).or_default() += 1;
-        self.open.insert(self.last, description);
-        Ok(self.last)
+        self.open.insert(handle, description);
+        Ok(())
     }
 
     pub(super) fn find(&mut self, handle: u64) -> Result<&mut Description, Errno> {

@@ -119,8 +119,8 @@ impl<F: FileSystem> Handler for Files<F> {
             self.data.clear();
         }
         let mut words = reply::words(result);
-        if let (operation::OPEN, Ok(handle)) = (request.operation, result) {
-            words[1] = self.mode(handle);
+        if request.operation == operation::OPEN && result.is_ok() {
+            words[1] = self.mode(request.words[3]);
         }
         Reply {
             words,

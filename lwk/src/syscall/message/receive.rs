@@ -125,7 +125,7 @@ fn reply_to(
     match write_reply(server, &request, reply) {
         Ok(()) => {
             handle.finish(number);
-            Ok(request.sender)
+            Ok(request.sender.map(|sender| complete(sender, reply)))
         }
         Err(TransferError::Source(error)) => match missing_page(error) {
             Some(page) => {
@@ -145,6 +145,19 @@ fn reply_to(
     }
 }
 
+/// Gives the sender of a request that has its reply the result of its call.
+fn complete(mut sender: Box<Thread>, reply: &Reply) -> Box<Thread> {
+    sender.context.registers.rax = 0;
+    if let Some(mut call) = sender.file_call.take() {
+        sender.context.registers.rax = reply.words[0];
+        if call.then.is_some() {
+            call.reply = Some(reply.words);
+            sender.file_call = Some(call);
+        }
+    }
+    sender
+}
+
 /// Writes a reply into its sender's memory. Errors of the source are the sender's.
 fn write_reply(
     server: &Process,
@@ -156,8 +169,9 @@ fn write_reply(
         length: reply.data_length,
     };
     write_part((server, data), request, 0)?;
-    let Some(client) = &request.sender else {
-        return Ok(());
+    let client = match &request.sender {
+        Some(client) if request.message != 0 => client,
+        _ => return Ok(()),
     };
     let message = Message {
         operation: request.operation,
@@ -245,10 +259,7 @@ fn switch(mut ready: Vec<Box<Thread>>) -> Flow {
     let next = next.map(|at| ready.remove(at));
     resume_all(ready);
     match next {
-        Some(mut thread) => {
-            thread.context.registers.rax = 0;
-            Flow::Switch(thread)
-        }
+        Some(thread) => Flow::Switch(thread),
         None => Flow::Blocked,
     }
 }

@@ -19,7 +19,8 @@ use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, Handle, ThreadRequest};
 use crate::task::flow::Flow;
 use crate::task::process::Process;
-use crate::task::thread::{InterruptedCall, Thread};
+use crate::task::run_queue;
+use crate::task::thread::Thread;
 use crate::task::transfer::transfer;
 
 /// Copies from what a server may read of a request, from an offset on, to an address of the server's.
@@ -123,11 +124,7 @@ pub(super) fn missing_page(error: Errno) -> Option<MissingPage> {
 
 /// Has a thread make its call again. It keeps its deadline.
 pub(super) fn repeat(mut thread: Box<Thread>) -> Box<Thread> {
-    thread.restarted_call = Some(InterruptedCall {
-        number: thread.context.registers.rax,
-        has_begun: false,
-    });
-    thread.repeats_call = true;
+    thread.repeat_call();
     thread
 }
 
@@ -177,7 +174,5 @@ pub(super) fn hand_over(
 
 /// Has senders go on that have got their replies.
 pub(super) fn resume_all(threads: Vec<Box<Thread>>) {
-    threads
-        .into_iter()
-        .for_each(|thread| endpoint::resume(thread, Ok(0)));
+    threads.into_iter().for_each(run_queue::enqueue);
 }

@@ -35,10 +35,14 @@ pub(in crate::syscall) fn send(
     let deadline_ns = deadline_ns(&mut thread, timeout_ns);
     thread.interruptible_call = Some(SYS_MESSAGE_SEND);
     thread.extended.save();
-    let request = request(thread, (message, content), deadline_ns);
+    submit(&handle, request(thread, (message, content), deadline_ns))
+}
+
+/// Sends a request whose sender's extended state is saved.
+pub(in crate::syscall) fn submit(handle: &Handle, request: ThreadRequest) -> Flow {
     match handle.send(request) {
         Sent::Queued => Flow::Blocked,
-        Sent::To(receiver, request) => give(&handle, request, receiver),
+        Sent::To(receiver, request) => give(handle, request, receiver),
     }
 }
 

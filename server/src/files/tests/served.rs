@@ -10,6 +10,7 @@ use crate::{Call, Words, local};
 pub(super) struct Served {
     files: Files<Memory>,
     handles: Vec<u64>,
+    last: u64,
 }
 
 const MOUNT: &str = "/mnt/server";
@@ -25,6 +26,7 @@ impl Served {
         Self {
             files: Files::new(Memory::new(bytes)),
             handles: Vec::new(),
+            last: 0,
         }
     }
 
@@ -74,9 +76,14 @@ impl Served {
         }
     }
 
+    /// Returns the handle of a file that it opens.
     fn open(&mut self, path: &str, flags: i32) -> Outcome {
-        let words = [NONE, flags as u64, 0o640];
-        outcome(self.ask(operation::OPEN, &words, &paths(&[path]), &mut [])[0])
+        self.last += 1;
+        let words = [NONE, flags as u64, 0o640, self.last];
+        match self.value(operation::OPEN, &words, &paths(&[path])) {
+            Outcome::Value(0) => Outcome::Value(self.last as i64),
+            other => other,
+        }
     }
 
     /// Opens a file, does something with its handle, and closes it.

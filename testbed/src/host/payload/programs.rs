@@ -39,6 +39,8 @@ pub struct Programs {
     pub probe: PathBuf,
     /// The guide's server on a lightweight kernel.
     pub notes: PathBuf,
+    /// A file server for one.
+    pub files: PathBuf,
     /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
     /// Lightweight kernel.
@@ -67,6 +69,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
         .args(["--package", "insula-server", "--example", "notes"])
+        .args(["--bin", "insula-files"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
         .args(["--bin", "insula-peer", "--bin", "insula-probe"])
         .arg("--target-dir")
@@ -84,6 +87,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         peer: stripped(&folder.join("insula-peer"))?,
         probe: stripped(&folder.join("insula-probe"))?,
         notes: stripped(&folder.join("examples/notes"))?,
+        files: stripped(&folder.join("insula-files"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),

@@ -1,0 +1,211 @@
+//! Content of open files.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use insula_abi::files::{CURRENT, operation};
+
+use crate::hw::memory::room::has_room;
+use crate::model::endpoint::{Window, Windows};
+use crate::model::errno::Errno;
+use crate::syscall::delegate::finish;
+use crate::syscall::mounted::ask::Ask;
+use crate::syscall::mounted::routed::Arguments;
+use crate::syscall::mounted::target::Target;
+use crate::task::flow::Flow;
+use crate::task::mounted::Description;
+use crate::task::thread::Thread;
+
+type File = Arc<Description>;
+
+fn window(address: u64, length: u64) -> Windows {
+    Windows::from(Window { address, length })
+}
+
+/// Returns an offset that a program gives.
+fn offset(offset: u64) -> Result<u64, Errno> {
+    match offset.cast_signed() {
+        0.. => Ok(offset),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// read(2).
+pub(super) fn read(thread: Box<Thread>, file: File, [_, to, length, ..]: Arguments) -> Flow {
+    read_to(thread, &file, Ok(CURRENT), Ok(window(to, length)))
+}
+
+/// pread(2).
+pub(super) fn read_at(thread: Box<Thread>, file: File, [_, to, length, at, ..]: Arguments) -> Flow {
+    read_to(thread, &file, offset(at), Ok(window(to, length)))
+}
+
+/// readv(2).
+pub(super) fn read_vector(thread: Box<Thread>, file: File, [_, at, count, ..]: Arguments) -> Flow {
+    let windows = vector(&thread, at, count);
+    read_to(thread, &file, Ok(CURRENT), windows)
+}
+
+/// preadv(2), preadv2(2). The upper half of the offset is not used on x86-64.
+pub(super) fn read_vector_at(thread: Box<Thread>, file: File, arguments: Arguments) -> Flow {
+    let [_, at, count, position, ..] = arguments;
+    let windows = vector(&thread, at, count);
+    read_to(thread, &file, vector_offset(position), windows)
+}
+
+fn read_to(
+    thread: Box<Thread>,
+    file: &File,
+    offset: Result<u64, Errno>,
+    windows: Result<Windows, Errno>,
+) -> Flow {
+    match offset.and_then(|offset| Ok((offset, windows?))) {
+        Ok((offset, windows)) => Ask::of_file(file, operation::READ, &[offset])
+            .writes(windows)
+            .submit(thread),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+/// write(2).
+pub(super) fn write(thread: Box<Thread>, file: File, [_, from, length, ..]: Arguments) -> Flow {
+    write_from(thread, &file, Ok(CURRENT), Ok(window(from, length)))
+}
+
+/// pwrite(2).
+pub(super) fn write_at(
+    thread: Box<Thread>,
+    file: File,
+    [_, from, length, at, ..]: Arguments,
+) -> Flow {
+    write_from(thread, &file, offset(at), Ok(window(from, length)))
+}
+
+/// writev(2).
+pub(super) fn write_vector(thread: Box<Thread>, file: File, [_, at, count, ..]: Arguments) -> Flow {
+    let windows = vector(&thread, at, count);
+    write_from(thread, &file, Ok(CURRENT), windows)
+}
+
+/// pwritev(2), pwritev2(2).
+pub(super) fn write_vector_at(thread: Box<Thread>, file: File, arguments: Arguments) -> Flow {
+    let [_, at, count, position, ..] = arguments;
+    let windows = vector(&thread, at, count);
+    write_from(thread, &file, vector_offset(position), windows)
+}
+
+fn write_from(
+    thread: Box<Thread>,
+    file: &File,
+    offset: Result<u64, Errno>,
+    windows: Result<Windows, Errno>,
+) -> Flow {
+    match offset.and_then(|offset| Ok((offset, windows?))) {
+        Ok((offset, windows)) => Ask::of_file(file, operation::WRITE, &[offset])
+            .reads(windows)
+            .submit(thread),
+        Err(error) => finish(thread, Err(error)),
+    }
+}
+
+/// Of preadv2(2), -1 is the current offset.
+fn vector_offset(at: u64) -> Result<u64, Errno> {
+    match at {
+        CURRENT => Ok(CURRENT),
+        at => offset(at),
+    }
+}
+
+/// Reads a vector of `struct iovec`.
+fn vector(thread: &Thread, at: u64, count: u64) -> Result<Windows, Errno> {
+    /// `IOV_MAX`.
+    const MOST: u64 = 1024;
+    const SIZE: usize = 16;
+    if count > MOST {
+        return Err(Errno::EINVAL);
+    }
+    has_room(2 * MOST * SIZE as u64)?;
+    let mut windows = Vec::with_capacity(count as usize);
+    let mut space = thread.process.space();
+    for index in 0..count {
+        let mut bytes = [0; SIZE];
+        space.read(at.wrapping_add(index * SIZE as u64), &mut bytes)?;
+        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[at + byte]));
+        windows.push(Window {
+            address: word(0),
+            length: offset(word(8))?,
+        });
+    }
+    let windows = Windows {
+        first: Window::default(),
+        more: windows,
+    };
+    match windows.length() > i64::MAX as u64 {
+        true => Err(Errno::EINVAL),
+        false => Ok(windows),
+    }
+}
+
+/// lseek(2).
+pub(super) fn seek(thread: Box<Thread>, file: File, [_, at, whence, ..]: Arguments) -> Flow {
+    Ask::of_file(&file, operation::SEEK, &[at, whence]).submit(thread)
+}
+
+/// fsync(2), syncfs(2).
+pub(super) fn sync(thread: Box<Thread>, file: File, _: Arguments) -> Flow {
+    Ask::of_file(&file, operation::SYNC, &[0]).submit(thread)
+}
+
+/// fdatasync(2).
+pub(super) fn sync_data(thread: Box<Thread>, file: File, _: Arguments) -> Flow {
+    Ask::of_file(&file, operation::SYNC, &[1]).submit(thread)
+}
+
+/// ftruncate(2).
+pub(super) fn truncate(thread: Box<Thread>, file: File, [_, length, ..]: Arguments) -> Flow {
+    Ask::of_file_itself(&file, operation::TRUNCATE, &[length]).submit(thread)
+}
+
+/// truncate(2).
+pub(super) fn truncate_path(
+    thread: Box<Thread>,
+    target: Target,
+    [_, length, ..]: Arguments,
+) -> Flow {
+    Ask::of_path(&target, operation::TRUNCATE, &[length]).submit(thread)
+}
+
+/// fallocate(2).
+pub(super) fn allocate(
+    thread: Box<Thread>,
+    file: File,
+    [_, mode, at, length, ..]: Arguments,
+) -> Flow {
+    Ask::of_file(&file, operation::ALLOCATE, &[mode, at, length]).submit(thread)
+}
+
+/// flock(2).
+pub(super) fn lock(thread: Box<Thread>, file: File, [_, how, ..]: Arguments) -> Flow {
+    Ask::of_file(&file, operation::FLOCK, &[how]).submit(thread)
+}
+
+/// Advice, which nothing follows from.
+pub(super) fn nothing(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
+    finish(thread, Ok(0))
+}
+
+/// What the base's kernel would have to do with the file: programs read and write then.
+pub(super) fn invalid(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::EINVAL))
+}
+
+/// copy_file_range(2): programs copy by themselves then.
+pub(super) fn across(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::EXDEV))
+}
+
+/// ioctl(2).
+pub(super) fn no_terminal(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::ENOTTY))
+}

@@ -1,0 +1,137 @@
+//! Descriptors: copying, controlling and closing them. Their numbers are the base's.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use insula_abi::files::{NONE, operation};
+
+use crate::model::errno::Errno;
+use crate::model::number::{DUP, DUP3, FCNTL};
+use crate::syscall::delegate::{delegate, finish};
+use crate::syscall::mounted::ask::Ask;
+use crate::syscall::mounted::routed::{Arguments, Routed};
+use crate::task::flow::Flow;
+use crate::task::mounted::{self, Description, OpenFile};
+use crate::task::thread::Thread;
+
+/// `O_CLOEXEC`.
+const CLOSE_ON_EXEC: u64 = 0o2_000_000;
+/// `FD_CLOEXEC`.
+const FD_CLOSE_ON_EXEC: u64 = 1;
+
+/// Commands of fcntl(2).
+mod command {
+    pub(super) const DUPFD: u64 = 0;
+    pub(super) const GETFD: u64 = 1;
+    pub(super) const SETFD: u64 = 2;
+    pub(super) const GETFL: u64 = 3;
+    pub(super) const SETFL: u64 = 4;
+    pub(super) const DUPFD_CLOEXEC: u64 = 1030;
+}
+
+/// close(2): the base closes the placeholder.
+pub(super) fn close(thread: Box<Thread>, _: u64, [fd, ..]: Arguments) -> Routed {
+    let closed = mounted::files(&thread.process).and_then(|files| files.lock().remove(fd));
+    drop(closed);
+    Routed::Base(thread)
+}
+
+/// close_range(2).
+pub(super) fn close_range(
+    thread: Box<Thread>,
+    _: u64,
+    [first, last, flags, ..]: Arguments,
+) -> Routed {
+    /// `CLOSE_RANGE_CLOEXEC`.
+    const ON_EXEC: u64 = 4;
+    let (first, last) = (first as u32, last as u32);
+    let Some(files) = mounted::files(&thread.process) else {
+        return Routed::Base(thread);
+    };
+    if first > last {
+        return Routed::Base(thread);
+    }
+    let closed = match flags {
+        0 => files.lock().remove_range(first, last),
+        ON_EXEC => {
+            files.lock().close_range_on_exec(first, last);
+            return Routed::Base(thread);
+        }
+        _ => return Routed::Base(thread),
+    };
+    drop(closed);
+    Routed::Base(thread)
+}
+
+fn find(thread: &Thread, fd: u64) -> Option<Arc<Description>> {
+    let files = mounted::files(&thread.process)?;
+    let files = files.lock();
+    files.file(fd).map(|file| Arc::clone(&file.description))
+}
+
+/// dup(2), dup2(2), dup3(2): also of a descriptor of the base, which may replace a server's.
+pub(super) fn duplicate(thread: Box<Thread>, number: u64, arguments: Arguments) -> Routed {
+    let [from, to, flags, ..] = arguments;
+    let source = find(&thread, from);
+    let replaces = number != DUP && find(&thread, to).is_some();
+    if source.is_none() && !replaces || number != DUP && from as u32 == to as u32 {
+        return Routed::Base(thread);
+    }
+    let closes_on_exec = number == DUP3 && flags & CLOSE_ON_EXEC != 0;
+    Routed::Server(copied(thread, number, arguments, source, closes_on_exec))
+}
+
+/// Has the base copy a descriptor, and notes what the copy is.
+fn copied(
+    thread: Box<Thread>,
+    number: u64,
+    arguments: Arguments,
+    source: Option<Arc<Description>>,
+    closes_on_exec: bool,
+) -> Flow {
+    Flow::handler(thread, move |mut thread| async move {
+        let result = thread.remote_syscall(number, arguments).await;
+        if let (Ok(fd), Some(files)) = (result, mounted::files(&thread.process)) {
+            let before = match source {
+                Some(description) => files.lock().insert(
+                    fd,
+                    OpenFile {
+                        description,
+                        closes_on_exec,
+                    },
+                ),
+                None => files.lock().remove(fd),
+            };
+            drop(before);
+        }
+        finish(thread, result)
+    })
+}
+
+/// fcntl(2).
+pub(super) fn control(thread: Box<Thread>, file: Arc<Description>, arguments: Arguments) -> Flow {
+    let [fd, command, argument, ..] = arguments;
+    match u64::from(command as u32) {
+        command @ (command::DUPFD | command::DUPFD_CLOEXEC) => {
+            let closes_on_exec = command == command::DUPFD_CLOEXEC;
+            copied(thread, FCNTL, arguments, Some(file), closes_on_exec)
+        }
+        command::GETFD => delegate(thread, FCNTL, arguments),
+        command::SETFD => {
+            if let Some(files) = mounted::files(&thread.process)
+                && let Some(file) = files.lock().file_mut(fd)
+            {
+                file.closes_on_exec = argument & FD_CLOSE_ON_EXEC != 0;
+            }
+            delegate(thread, FCNTL, arguments)
+        }
+        command::GETFL => Ask::of_file(&file, operation::FLAGS, &[NONE]).submit(thread),
+        command::SETFL => Ask::of_file(&file, operation::FLAGS, &[argument])
+            .then(|thread, words| {
+                let result = crate::syscall::mounted::ask::result(&words);
+                finish(thread, result.map(|_| 0))
+            })
+            .submit(thread),
+        _ => finish(thread, Err(Errno::ENOLCK)),
+    }
+}

@@ -1,0 +1,100 @@
+//! Program `insula-files`: a file server of a lightweight-kernel node.
+//!
+//! ```sh
+//! insula exec quiet -- insula-files memory --size 64M &
+//! insula exec --mount /data=file quiet -- sh -c 'cp -r /etc/apt /data && ls /data/apt'
+//! ```
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use insula_server::files::{Files, Memory};
+use insula_server::{Endpoint, Error};
+
+/// Serves files to programs of a lightweight-kernel node, on which it runs
+#[derive(Debug, Parser)]
+#[command(name = "insula-files", version)]
+struct Options {
+    #[command(subcommand)]
+    system: System,
+    /// Name of the endpoint
+    #[arg(long, global = true, default_value = "file")]
+    name: String,
+}
+
+/// What file system it serves.
+#[derive(Debug, Subcommand)]
+enum System {
+    /// A file system in memory, empty at first
+    Memory {
+        /// Most bytes of all files, such as 64M
+        #[arg(long, default_value = "64M", value_parser = size)]
+        size: u64,
+    },
+}
+
+/// Reads a size: a number, and K, M or G.
+fn size(text: &str) -> Result<u64, &'static str> {
+    let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let shift = match unit {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("it is a number, followed by K, M or G"),
+    };
+    let digits = &text[..text.len() - unit.len()];
+    let number: u64 = digits.parse().map_err(|_| "it is a number")?;
+    number
+        .checked_shl(shift)
+        .filter(|bytes| bytes >> shift == number)
+        .ok_or("it is too large")
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let error = match options.system {
+        System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))),
+    };
+    eprintln!("insula-files: {error}");
+    ExitCode::FAILURE
+}
+
+/// Serves until a signal ends the process.
+fn serve(name: &str, mut files: Files<Memory>) -> Error {
+    const FOREVER: Option<Duration> = None;
+    let endpoint = match Endpoint::create(name) {
+        Ok(endpoint) => endpoint,
+        Err(error) => return error,
+    };
+    loop {
+        match endpoint.serve(&mut files, FOREVER) {
+            Error::Interrupted => {}
+            error => return error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("3K"), Ok(3 << 10));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for bad in [
+            "",
+            "M",
+            "1T",
+            "-1",
+            "1.5M",
+            "99999999999999999999",
+            "18446744073709551615G",
+        ] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}
