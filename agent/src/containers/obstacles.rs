@@ -55,6 +55,10 @@ fn obstacle(link: &Path) -> Option<String> {
         let is_known = KNOWN.contains(&kind) || kind == PROCESS;
         return (!is_known).then(|| format!("a file of the kind {kind}"));
     }
+    // Sockets, pipes and the like have no path, and are no devices.
+    if !name.starts_with('/') {
+        return None;
+    }
     let metadata = fs::metadata(link).ok()?;
     let kind = metadata.file_type();
     let is_free = kind.is_char_device() && is_free(metadata.rdev());

@@ -10,8 +10,9 @@ use insula_base::error::Error;
 use insula_driver::name::Name;
 use vsock::VsockStream;
 
-/// Time that an agent has to answer, besides what it waits for itself.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that an agent has to answer, besides what it waits for itself: it is one of many programs of a
+/// node that is busy.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends a request by a new connection, and returns the answer.
 ///
