@@ -127,6 +127,14 @@ pub(crate) fn open(process: &Process, name: &[u8]) -> Result<u32, Errno> {
     registry.add(process, handle)
 }
 
+/// Whether a process has any handle.
+pub(super) fn has_handles(process: &Process) -> bool {
+    let of = process.pages().number();
+    let registry = REGISTRY.lock();
+    let mut handles = registry.handles.range((of, 0)..=(of, u32::MAX));
+    handles.next().is_some()
+}
+
 /// Returns an endpoint, which may have no server yet.
 pub(crate) fn by_name(name: Name) -> Handle {
     let mut registry = REGISTRY.lock();

@@ -17,10 +17,10 @@ use crate::model::errno::Errno;
 use crate::model::signals::set::{SIGNALS, Set};
 use crate::model::vma::{Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
-use crate::task::blocked;
 use crate::task::flow::Flow;
 use crate::task::process::{LeftThread, Process};
 use crate::task::thread::Thread;
+use crate::task::{blocked, endpoint};
 
 /// Period in which a waiting thread looks whether it goes on.
 const PERIOD_NS: u64 = 1_000_000;
@@ -113,6 +113,10 @@ async fn write_state(
     thread: &mut Thread,
     mut threads: Vec<LeftThread>,
 ) -> Result<(u64, u64), Errno> {
+    // Its servers and clients, and files of servers, are this node's.
+    if thread.process.has_mounts() || endpoint::has_handles(&thread.process) {
+        return Err(Errno::EPERM);
+    }
     thread.process.take_base_signals();
     let leader = thread.process.pages().pid();
     threads.sort_by_key(|(state, _)| (state.id != leader, state.id));

@@ -32,7 +32,7 @@ const LAST: std::ops::RangeInclusive<u8> = 1..=254;
 pub struct ContainerRecord {
     /// Its name.
     pub name: Name,
-    /// The node on which it is, by its name of now once it is [located](super::locate).
+    /// The node on which it is, by its name of now once it is located (`settle::locate`).
     pub node: Name,
     /// The same by its id, which it keeps when it gets another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

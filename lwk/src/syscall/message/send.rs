@@ -93,10 +93,11 @@ fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Fl
         Err(TransferError::Source(error)) => {
             // It may have missed other requests meanwhile.
             run_queue::enqueue(repeat(receiver));
-            return match request.sender {
-                Some(sender) => finish(sender, Err(error)),
-                None => Flow::Blocked,
+            let Some(mut sender) = request.sender else {
+                return Flow::Blocked;
             };
+            sender.file_call = None;
+            return finish(sender, Err(error));
         }
         Err(TransferError::Destination(_)) => {
             // Its own call faults in the page, or fails.
