@@ -220,6 +220,9 @@ fn run_once(thread: Box<Thread>, turn_ns: u64) -> Flow {
         service_pending();
         return Flow::Continue(thread);
     }
+    if is_turn_over(&thread, turn_ns) {
+        return Flow::Yield(thread);
+    }
     match enter_program(&mut thread, turn_ns) {
         None => Flow::Continue(thread),
         Some(Trap::Syscall) => dispatch::execute(thread),
@@ -351,6 +354,13 @@ fn flow_after_interrupt(thread: Box<Thread>) -> Flow {
     }
 }
 
+/// Whether others that are ready have their turn now. A timer for a time that has passed would not do: on
+/// a shared core it has the base have the core, and then this thread go on.
+fn is_turn_over(thread: &Thread, turn_ns: u64) -> bool {
+    let slice_ns = thread.handle.priority().slice_ns();
+    !keeps_core(thread, false) && clock::now_ns() >= turn_ns.saturating_add(slice_ns)
+}
+
 /// Ends a thread whose process exits, and whose extended state is saved.
 fn exit_running(thread: Box<Thread>) -> Flow {
     match thread.dumping_core {
@@ -369,7 +379,7 @@ fn exit_running(thread: Box<Thread>) -> Flow {
 fn enter_program(thread: &mut Thread, turn_ns: u64) -> Option<Trap> {
     let priority = thread.handle.priority();
     let slice_ns = (!keeps_core(thread, false)).then(|| priority.slice_ns());
-    let slice_end_ns = slice_ns.map(|slice_ns| turn_ns + slice_ns);
+    let slice_end_ns = slice_ns.map(|slice_ns| turn_ns.saturating_add(slice_ns));
     let until_ns = slice_end_ns.into_iter().chain(next_deadline()).min();
     set_timer(until_ns);
     // The base may have had the core meanwhile, to notice the time.
