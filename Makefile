@@ -36,7 +36,7 @@ testbed: deps
 
 .PHONY: build
 build: testbed kernels agent ## build the command, the libraries, the kernels and the module
-	@cargo build --release --package insula
+	@cargo build --release --package insula --package insula-server
 	@$(testbed) module $(kernel_option)
 
 .PHONY: module
