@@ -262,3 +262,35 @@ pub const STATX: u64 = 332;
 pub const OPENAT2: u64 = 437;
 /// `fchmodat2`.
 pub const FCHMODAT2: u64 = 452;
+/// `mknod`.
+pub const MKNOD: u64 = 133;
+/// `chroot`.
+pub const CHROOT: u64 = 161;
+/// `setxattr`.
+pub const SETXATTR: u64 = 188;
+/// `lsetxattr`.
+pub const LSETXATTR: u64 = 189;
+/// `fsetxattr`.
+pub const FSETXATTR: u64 = 190;
+/// `getxattr`.
+pub const GETXATTR: u64 = 191;
+/// `lgetxattr`.
+pub const LGETXATTR: u64 = 192;
+/// `fgetxattr`.
+pub const FGETXATTR: u64 = 193;
+/// `listxattr`.
+pub const LISTXATTR: u64 = 194;
+/// `llistxattr`.
+pub const LLISTXATTR: u64 = 195;
+/// `flistxattr`.
+pub const FLISTXATTR: u64 = 196;
+/// `removexattr`.
+pub const REMOVEXATTR: u64 = 197;
+/// `lremovexattr`.
+pub const LREMOVEXATTR: u64 = 198;
+/// `fremovexattr`.
+pub const FREMOVEXATTR: u64 = 199;
+/// `inotify_add_watch`.
+pub const INOTIFY_ADD_WATCH: u64 = 254;
+/// `mknodat`.
+pub const MKNODAT: u64 = 259;

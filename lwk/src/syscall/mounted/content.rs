@@ -200,6 +200,11 @@ pub(super) fn invalid(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
     finish(thread, Err(Errno::EINVAL))
 }
 
+/// Extended attributes.
+pub(super) fn unsupported(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::EOPNOTSUPP))
+}
+
 /// copy_file_range(2): programs copy by themselves then.
 pub(super) fn across(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
     finish(thread, Err(Errno::EXDEV))

@@ -136,6 +136,17 @@ fn read_link_to(thread: Box<Thread>, target: &Target, to: u64, length: u64) -> F
     }
 }
 
+/// mknod(2), chroot(2): servers have files, directories and symbolic links alone, and are no place for a
+/// process to be in.
+pub(super) fn forbidden(thread: Box<Thread>, _: Target, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::EPERM))
+}
+
+/// What servers do not have, as other file systems: extended attributes, inotify(7).
+pub(super) fn unsupported(thread: Box<Thread>, _: Target, _: Arguments) -> Flow {
+    finish(thread, Err(Errno::EOPNOTSUPP))
+}
+
 /// execve(2): as of a file system without execution.
 pub(super) fn denied(thread: Box<Thread>, _: Target, _: Arguments) -> Flow {
     finish(thread, Err(Errno::EACCES))

@@ -187,6 +187,19 @@ fn about(number: u64) -> Option<About> {
         call::FCHDIR => Process(directory::change),
         call::GETCWD => Process(directory::current),
         call::UMASK => Process(directory::umask),
+        call::MKNOD => Path(HERE, 0, names::forbidden),
+        call::MKNODAT => Path(AT, 1, names::forbidden),
+        call::CHROOT => Path(HERE, 0, names::forbidden),
+        call::INOTIFY_ADD_WATCH => Path(HERE, 1, names::unsupported),
+        call::SETXATTR | call::LSETXATTR | call::GETXATTR | call::LGETXATTR => {
+            Path(HERE, 0, names::unsupported)
+        }
+        call::LISTXATTR | call::LLISTXATTR | call::REMOVEXATTR | call::LREMOVEXATTR => {
+            Path(HERE, 0, names::unsupported)
+        }
+        call::FSETXATTR | call::FGETXATTR | call::FLISTXATTR | call::FREMOVEXATTR => {
+            File(content::unsupported)
+        }
         call::EXECVE => Path(HERE, 0, names::denied),
         call::EXECVEAT => Path(AT, 1, names::denied),
         call::CLOSE => Process(descriptors::close),
