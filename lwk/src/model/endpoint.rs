@@ -168,14 +168,22 @@ impl<T> Endpoint<T> {
         })
     }
 
+    /// Whether it has a server.
+    #[must_use]
+    pub fn has_server(&self) -> bool {
+        self.server != 0
+    }
+
     /// Ends a server, by its generation. Returns the senders of all requests that it had, except of
     /// those that are taken out, which cannot be put back any more; and its waiting threads. What it
-    /// had not received waits for the next server.
+    /// had not received waits for the next server, if a sender does.
     pub fn end_server(&mut self, generation: u64) -> (Vec<T>, Vec<T>) {
         if self.server != generation {
             return (Vec::new(), Vec::new());
         }
         self.server = 0;
+        // The next server does not know what they are about.
+        self.queued.retain(|request| request.sender.is_some());
         let served = core::mem::take(&mut self.served);
         let senders = served.into_values().flatten();
         let senders = senders.filter_map(|request| request.sender).collect();

@@ -228,9 +228,12 @@ impl Handle {
         Sent::Queued
     }
 
-    /// Queues a request that nobody waits for. Does not wait itself.
+    /// Queues a request that nobody waits for, if there is a server. Does not wait itself.
     pub(crate) fn post(&self, request: ThreadRequest) {
         let mut queues = self.queues.lock();
+        if !queues.has_server() {
+            return;
+        }
         queues.queue(request);
         let receiver = queues.take_receiver();
         drop(queues);

@@ -109,6 +109,20 @@ fn who_is_taken_out_is_not_removed_and_comes_back_unless_the_server_went() {
     assert!(endpoint.is_idle());
 }
 
+#[test]
+fn what_nobody_waits_for_ends_with_its_server() {
+    let mut endpoint = Endpoint::default();
+    let server = endpoint.begin_server().unwrap();
+    let mut posted = request(0, 0);
+    posted.sender = None;
+    endpoint.queue(posted);
+    endpoint.queue(request(1, 0));
+    endpoint.end_server(server);
+    assert!(!endpoint.has_server());
+    assert_eq!(endpoint.take_queued().unwrap().sender, Some(1));
+    assert!(endpoint.is_idle());
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(u32),
