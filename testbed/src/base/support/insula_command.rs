@@ -124,6 +124,15 @@ pub(crate) fn insula_json(words: &[&str]) -> Result<Value, Finding> {
 /// Polls until `check` returns a value, for at most [`TIMEOUT`].
 pub(crate) fn wait_for<T>(
     what: &str,
+    check: impl FnMut() -> Result<Option<T>, Finding>,
+) -> Result<T, Finding> {
+    wait_at_most(TIMEOUT, what, check)
+}
+
+/// The same, for at most `limit`.
+pub(crate) fn wait_at_most<T>(
+    limit: Duration,
+    what: &str,
     mut check: impl FnMut() -> Result<Option<T>, Finding>,
 ) -> Result<T, Finding> {
     let began = Instant::now();
@@ -134,7 +143,7 @@ pub(crate) fn wait_for<T>(
         }
         let pause = INTERVAL.max(PAUSE_FACTOR * started.elapsed());
         let waited_s = began.elapsed().as_secs();
-        Finding::unless(began.elapsed() < TIMEOUT, || {
+        Finding::unless(began.elapsed() < limit, || {
             format!("waited {waited_s} s for {what}")
         })?;
         std::thread::sleep(pause);

@@ -5,10 +5,10 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::Finding;
-use crate::base::support::insula_command::{TIMEOUT, wait_for};
+use crate::base::support::insula_command::wait_at_most;
 
 /// Bytes that are on their way at once: some are always unread, on either side.
 const WINDOW: u64 = 8192;
@@ -16,6 +16,11 @@ const WINDOW: u64 = 8192;
 const PIECE: usize = 1500;
 /// Bytes that come back on each connection before it is said to go on.
 const GOES_ON: u64 = 4 * WINDOW;
+
+/// Within what time a connection goes on. While its container stands still, the container's TCP waits twice
+/// as long each time before it sends again, up to 120 s (`TCP_RTO_MAX` of Linux); so it may do when the
+/// container goes on where it was.
+pub(super) const GOES_ON_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Connections that live until they are ended.
 pub(in super::super) struct Streams {
@@ -42,8 +47,8 @@ impl Streams {
         let mut all = Vec::new();
         for seed in 0..count {
             let connection = TcpStream::connect((address, 80))?;
-            connection.set_read_timeout(Some(TIMEOUT))?;
-            connection.set_write_timeout(Some(TIMEOUT))?;
+            connection.set_read_timeout(Some(GOES_ON_TIMEOUT))?;
+            connection.set_write_timeout(Some(GOES_ON_TIMEOUT))?;
             let stream = Arc::new(Stream::default());
             let (sending, to) = (Arc::clone(&stream), connection.try_clone()?);
             let (receiving, from) = (Arc::clone(&stream), connection);
@@ -62,13 +67,17 @@ impl Streams {
     pub(in super::super) fn go_on(&self) -> Result<(), Finding> {
         for (number, (stream, both)) in self.all.iter().enumerate() {
             let before = stream.checked.load(Ordering::Relaxed);
-            wait_for(&format!("connection {number} to go on"), || {
-                Finding::unless(!both.is_finished(), || {
-                    format!("connection {number} is lost")
-                })?;
-                let now = stream.checked.load(Ordering::Relaxed);
-                Ok((now >= before + GOES_ON).then_some(()))
-            })?;
+            wait_at_most(
+                GOES_ON_TIMEOUT,
+                &format!("connection {number} to go on"),
+                || {
+                    Finding::unless(!both.is_finished(), || {
+                        format!("connection {number} is lost")
+                    })?;
+                    let now = stream.checked.load(Ordering::Relaxed);
+                    Ok((now >= before + GOES_ON).then_some(()))
+                },
+            )?;
         }
         Ok(())
     }
@@ -112,7 +121,7 @@ impl Stream {
                 let ahead = sent - self.checked.load(Ordering::Relaxed);
                 ahead > WINDOW && !self.ending.load(Ordering::Relaxed)
             };
-            drop(progress.wait_timeout_while(guard, TIMEOUT, is_far));
+            drop(progress.wait_timeout_while(guard, GOES_ON_TIMEOUT, is_far));
         }
         to.shutdown(Shutdown::Write)
             .map_err(|error| error.to_string())

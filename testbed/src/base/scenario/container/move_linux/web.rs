@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use super::streams::GOES_ON_TIMEOUT;
 use crate::base::Finding;
 use crate::base::support::insula_command::{
-    TIMEOUT, assert_equal, insula, insula_json, text, wait_for,
+    assert_equal, insula, insula_json, text, wait_at_most, wait_for,
 };
 
 /// Folder that base and nodes have, with what nginx serves.
@@ -125,7 +126,7 @@ impl Load {
     /// Waits until all have been served anew.
     pub(in super::super) fn goes_on(&self) -> Result<(), Finding> {
         let before = self.served.load(Ordering::Relaxed);
-        wait_for("nginx to serve all clients", || {
+        wait_at_most(GOES_ON_TIMEOUT, "nginx to serve all clients", || {
             Finding::unless(!self.thread.is_finished(), || "a request has failed".into())?;
             Ok((self.served.load(Ordering::Relaxed) >= before + SERVED).then_some(()))
         })
@@ -146,7 +147,7 @@ impl Load {
 fn connect(address: &str) -> Result<TcpStream, String> {
     let open = || {
         let stream = TcpStream::connect((address, 80))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(GOES_ON_TIMEOUT))?;
         Ok(stream)
     };
     open().map_err(|error: std::io::Error| format!("connecting: {error}"))
