@@ -254,7 +254,7 @@ fn starts_with_its_arguments(program: &Program, slot: u64) -> Result<(), Finding
     assert_equal("size of arguments", &given.result, &size.cast_signed())?;
     let text = program.read(block, size as usize)?;
     let expected =
-        "/bin/true\x003\x002\0/bin/true\0a\0b c\0PATH=/payload/bin:/usr/bin:/bin\0WHO=me\0";
+        "/bin/true\x003\x002\x000\0/bin/true\0a\0b c\0PATH=/payload/bin:/usr/bin:/bin\0WHO=me\0";
     assert_equal(
         "arguments",
         &String::from_utf8_lossy(&text).into_owned(),
