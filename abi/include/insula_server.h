@@ -25,6 +25,8 @@
  *	bytes = INSULA_SYS_MESSAGE_READ(handle, request, offset, address, length)
  *	bytes = INSULA_SYS_MESSAGE_WRITE(handle, request, offset, address, length)
  *
+ * Both copy INSULA_MESSAGE_COPY_MAX bytes at most, and return how many.
+ *
  * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel once
  * for each request. It does not wait if it shall receive none (count 0). If the client's core is the
  * server's, the kernel switches straight from one to the other.
@@ -37,7 +39,7 @@
  *
  * Errors beside those: EBADF (no such handle, or of the wrong side), EFAULT, EINVAL, ENOENT (nobody has
  * created that name), EEXIST (it has a server), EMFILE, ENOMEM, EMSGSIZE (more than
- * INSULA_MESSAGE_BATCH_MAX at once). On Linux all of these calls fail with ENOSYS.
+ * INSULA_MESSAGE_BATCH_MAX at once, or a reply with more than INSULA_MESSAGE_COPY_MAX bytes). On Linux all of these calls fail with ENOSYS.
  */
 #ifndef INSULA_SERVER_H
 #define INSULA_SERVER_H
@@ -60,6 +62,8 @@
 #define INSULA_MESSAGE_WORDS		6
 /* Most requests received, and replies made, by one call. */
 #define INSULA_MESSAGE_BATCH_MAX	64
+/* Most bytes that one call copies for a request: the core does nothing else meanwhile. */
+#define INSULA_MESSAGE_COPY_MAX		(1ULL << 20)
 /* No timeout. */
 #define INSULA_MESSAGE_FOREVER		(~0ULL)
 

@@ -25,6 +25,8 @@ pub const ENDPOINT_HANDLES_MAX: usize = 256;
 pub const MESSAGE_WORDS: usize = 6;
 /// `INSULA_MESSAGE_BATCH_MAX`: most requests received, and replies made, by one call.
 pub const MESSAGE_BATCH_MAX: usize = 64;
+/// `INSULA_MESSAGE_COPY_MAX`: most bytes that one call copies for a request.
+pub const MESSAGE_COPY_MAX: u64 = 1 << 20;
 /// `INSULA_MESSAGE_FOREVER`: no timeout.
 pub const MESSAGE_FOREVER: u64 = u64::MAX;
 

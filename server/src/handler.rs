@@ -15,20 +15,21 @@ pub trait Handler {
 pub struct Reply<'a> {
     /// Words for the client.
     pub words: Words,
-    /// Bytes that are copied to the start of what may be written, as far as they fit.
+    /// Bytes that are copied to the start of what may be written, as far as they fit: 1 MiB at most.
     pub data: &'a [u8],
 }
 
 /// Access to the two parts of a client's memory that a request names.
 pub trait Access {
     /// Copies from the part that may be read, from an offset in it on. Returns the number of bytes: less
-    /// than asked for at its end.
+    /// than asked for at its end, and 1 MiB at most.
     ///
     /// # Errors
     /// [`Error::ClientGone`]; others if the client has named what is not its memory.
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Error>;
 
-    /// Copies to the part that may be written, from an offset in it on. Returns the number of bytes.
+    /// Copies to the part that may be written, from an offset in it on. Returns the number of bytes,
+    /// likewise.
     ///
     /// # Errors
     /// As of [`Access::read`].

@@ -45,6 +45,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_ENDPOINT_HANDLES_MAX = rust::ENDPOINT_HANDLES_MAX,
         INSULA_MESSAGE_WORDS = rust::MESSAGE_WORDS,
         INSULA_MESSAGE_BATCH_MAX = rust::MESSAGE_BATCH_MAX,
+        INSULA_MESSAGE_COPY_MAX = rust::MESSAGE_COPY_MAX,
         INSULA_MESSAGE_FOREVER = rust::MESSAGE_FOREVER.cast_signed(),
     });
     facts

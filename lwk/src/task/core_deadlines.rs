@@ -6,7 +6,8 @@ const CORES: usize = insula_abi::NODE_CPUS_MAX;
 const NEVER: u64 = u64::MAX;
 
 /// The earliest timeout of each core's waiters, in ns since boot, which may have been woken since.
-/// Changed only with the list of the waiters locked.
+/// A waiter is added with its list locked; who looks for the earliest one first forgets it, then looks at
+/// the lists, or has them locked throughout: so none is missed.
 #[derive(Debug)]
 pub(super) struct CoreDeadlines([AtomicU64; CORES]);
 

@@ -6,7 +6,7 @@ use crate::model::endpoint::{NotTaken, Window};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::message::request::{
-    Fault, fault_in, missing_page, read_part, repeat, write_part,
+    Fault, fault_in, missing_page, read_part, wait_for_other, write_part,
 };
 use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, ThreadRequest};
@@ -51,7 +51,7 @@ fn work_on(
     let request = match handle.take(number) {
         Ok(request) => request,
         Err(NotTaken::Gone) => return finish(thread, Err(Errno::ESRCH)),
-        Err(NotTaken::Busy) => return Flow::Yield(repeat(thread)),
+        Err(NotTaken::Busy) => return wait_for_other(thread),
     };
     let result = match work(&thread, &request) {
         Err(TransferError::Source(error)) => match missing_page(error) {

@@ -8,7 +8,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use insula_abi::server::{MESSAGE_BATCH_MAX, Message, Reply, SYS_MESSAGE_RECEIVE};
+use insula_abi::server::{
+    MESSAGE_BATCH_MAX, MESSAGE_COPY_MAX, Message, Reply, SYS_MESSAGE_RECEIVE,
+};
 use zerocopy::IntoBytes;
 
 use crate::hw::cores;
@@ -17,8 +19,8 @@ use crate::model::endpoint::{NotTaken, Window};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::message::request::{
-    Fault, deadline_ns, fault_in, hand_over, missing_page, read_structure, repeat, resume_all,
-    write_part,
+    Fault, deadline_ns, deliver, fault_in, missing_page, read_structure, repeat, resume_all,
+    wait_for_other, write_part,
 };
 use crate::task::address_space::base_access::MissingPage;
 use crate::task::address_space::transfer::TransferError;
@@ -80,7 +82,7 @@ pub(in crate::syscall) fn receive(
                 Ok(received) => finish(thread, Ok(received)),
                 Err(Stop::Error(error)) => finish(thread, Err(error)),
                 Err(Stop::Fault(request, page, of)) => fault_in(thread, request, page, of),
-                Err(Stop::Busy) => Flow::Yield(repeat(thread)),
+                Err(Stop::Busy) => wait_for_other(thread),
             }
         }
     }
@@ -164,6 +166,9 @@ fn write_reply(
     request: &ThreadRequest,
     reply: &Reply,
 ) -> Result<(), TransferError> {
+    if reply.data_length > MESSAGE_COPY_MAX {
+        return Err(TransferError::Destination(Errno::EMSGSIZE));
+    }
     let data = Window {
         address: reply.data_address,
         length: reply.data_length,
@@ -195,7 +200,7 @@ fn receive_all(server: &Process, handle: &Handle, arguments: Arguments) -> Resul
     {
         let offset = received.wrapping_mul(size_of::<Message>() as u64);
         let at = arguments.messages.wrapping_add(offset);
-        match hand_over(&request, number, (server, at)) {
+        match deliver(&request, number, (server, at)) {
             Ok(()) => {
                 handle.serve(number, request, handle.generation);
                 received += 1;

@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use insula_abi::server::{MESSAGE_FOREVER, Message};
+use insula_abi::server::{MESSAGE_COPY_MAX, MESSAGE_FOREVER, Message};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::model::endpoint::Window;
@@ -19,17 +19,19 @@ use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, Handle, ThreadRequest};
 use crate::task::flow::Flow;
 use crate::task::process::Process;
+use crate::task::remote::wait_for_change;
 use crate::task::run_queue;
 use crate::task::thread::Thread;
 use crate::task::transfer::transfer;
 
 /// Copies from what a server may read of a request, from an offset on, to an address of the server's.
-/// Returns the number of bytes. Errors of the source are the sender's.
+/// Returns the number of bytes: no more than are copied without looking at interrupts. Errors of the source are the sender's.
 pub(super) fn read_part(
     request: &ThreadRequest,
     (offset, length): (u64, u64),
     (server, to): (&Process, u64),
 ) -> Result<u64, TransferError> {
+    let length = length.min(MESSAGE_COPY_MAX);
     let head = request.head.get(offset as usize..).unwrap_or_default();
     let head = &head[..head.len().min(length as usize)];
     let written = server.space().write(to, head);
@@ -57,7 +59,8 @@ pub(super) fn write_part(
     let Some(sender) = &request.sender else {
         return Ok(done);
     };
-    for part in request.writable.parts(offset, from.length) {
+    let length = from.length.min(MESSAGE_COPY_MAX);
+    for part in request.writable.parts(offset, length) {
         let source = from.part(done, part.length);
         let copied = transfer((server, source), (&sender.process, part.address));
         copied.map_err(swap)?;
@@ -115,6 +118,14 @@ pub(super) fn fault_in(
     })
 }
 
+/// Has a server's thread make its call again when another thread may have done its work on a request.
+pub(super) fn wait_for_other(thread: Box<Thread>) -> Flow {
+    Flow::handler(thread, |thread| async move {
+        wait_for_change().await;
+        Flow::Continue(repeat(thread))
+    })
+}
+
 /// Returns the page for which an access failed, if it is one of a base mapping.
 pub(super) fn missing_page(error: Errno) -> Option<MissingPage> {
     (error == Errno::EBASEPAGE)
@@ -147,9 +158,9 @@ pub(super) fn read_structure<T: FromZeros + FromBytes + IntoBytes + Immutable>(
     Ok(structure)
 }
 
-/// Hands a request over to a server's thread, whose message is at an address: the first bytes of what
+/// Delivers a request to a server's thread, whose message is at an address: the first bytes of what
 /// it may read, then the message. Errors of the source are the sender's.
-pub(super) fn hand_over(
+pub(super) fn deliver(
     request: &ThreadRequest,
     number: u64,
     (server, at): (&Process, u64),

@@ -10,7 +10,7 @@ use crate::hw::memory::room::has_room;
 use crate::model::endpoint::{Request, Window, Windows};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
-use crate::syscall::message::request::{deadline_ns, hand_over, read_structure, repeat};
+use crate::syscall::message::request::{deadline_ns, deliver, read_structure, repeat};
 use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, Handle, Sent, ThreadReceiver, ThreadRequest};
 use crate::task::flow::Flow;
@@ -88,7 +88,7 @@ fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Fl
         ..
     } = receiver;
     let number = handle.new_number();
-    match hand_over(&request, number, (&receiver.process, messages)) {
+    match deliver(&request, number, (&receiver.process, messages)) {
         Ok(()) => {}
         Err(TransferError::Source(error)) => {
             // It may have missed other requests meanwhile.

@@ -117,8 +117,14 @@ impl Ask {
         self
     }
 
-    /// Asks on behalf of a thread.
+    /// Asks on behalf of the thread that the core runs.
     pub(super) fn submit(self, mut thread: Box<Thread>) -> Flow {
+        thread.extended.save();
+        self.submit_saved(thread)
+    }
+
+    /// Asks on behalf of a thread whose extended state is saved, as a handler's is.
+    pub(super) fn submit_saved(self, mut thread: Box<Thread>) -> Flow {
         if has_room(REQUEST_BYTES + self.head.len() as u64).is_err() {
             return finish(thread, Err(Errno::ENOMEM));
         }
@@ -128,7 +134,6 @@ impl Ask {
             then: self.then.map(|then| Box::new(then) as Box<_>),
             reply: None,
         });
-        thread.extended.save();
         let request = Box::new(Request {
             rank: thread.handle.priority().realtime(),
             sender: Some(thread),

@@ -33,44 +33,40 @@ fn offset(offset: u64) -> Result<u64, Errno> {
 
 /// read(2).
 pub(super) fn read(thread: Box<Thread>, file: File, [_, to, length, ..]: Arguments) -> Flow {
-    read_to(thread, &file, Ok(CURRENT), Ok(window(to, length)))
+    transfer(
+        thread,
+        &file,
+        operation::READ,
+        Ok((CURRENT, window(to, length))),
+    )
 }
 
 /// pread(2).
 pub(super) fn read_at(thread: Box<Thread>, file: File, [_, to, length, at, ..]: Arguments) -> Flow {
-    read_to(thread, &file, offset(at), Ok(window(to, length)))
+    let range = offset(at).map(|at| (at, window(to, length)));
+    transfer(thread, &file, operation::READ, range)
 }
 
 /// readv(2).
 pub(super) fn read_vector(thread: Box<Thread>, file: File, [_, at, count, ..]: Arguments) -> Flow {
-    let windows = vector(&thread, at, count);
-    read_to(thread, &file, Ok(CURRENT), windows)
+    let range = vector(&thread, at, count).map(|windows| (CURRENT, windows));
+    transfer(thread, &file, operation::READ, range)
 }
 
 /// preadv(2), preadv2(2). The upper half of the offset is not used on x86-64.
 pub(super) fn read_vector_at(thread: Box<Thread>, file: File, arguments: Arguments) -> Flow {
-    let [_, at, count, position, ..] = arguments;
-    let windows = vector(&thread, at, count);
-    read_to(thread, &file, vector_offset(position), windows)
-}
-
-fn read_to(
-    thread: Box<Thread>,
-    file: &File,
-    offset: Result<u64, Errno>,
-    windows: Result<Windows, Errno>,
-) -> Flow {
-    match offset.and_then(|offset| Ok((offset, windows?))) {
-        Ok((offset, windows)) => Ask::of_file(file, operation::READ, &[offset])
-            .writes(windows)
-            .submit(thread),
-        Err(error) => finish(thread, Err(error)),
-    }
+    let range = vector_at(&thread, arguments);
+    transfer(thread, &file, operation::READ, range)
 }
 
 /// write(2).
 pub(super) fn write(thread: Box<Thread>, file: File, [_, from, length, ..]: Arguments) -> Flow {
-    write_from(thread, &file, Ok(CURRENT), Ok(window(from, length)))
+    transfer(
+        thread,
+        &file,
+        operation::WRITE,
+        Ok((CURRENT, window(from, length))),
+    )
 }
 
 /// pwrite(2).
@@ -79,42 +75,51 @@ pub(super) fn write_at(
     file: File,
     [_, from, length, at, ..]: Arguments,
 ) -> Flow {
-    write_from(thread, &file, offset(at), Ok(window(from, length)))
+    let range = offset(at).map(|at| (at, window(from, length)));
+    transfer(thread, &file, operation::WRITE, range)
 }
 
 /// writev(2).
 pub(super) fn write_vector(thread: Box<Thread>, file: File, [_, at, count, ..]: Arguments) -> Flow {
-    let windows = vector(&thread, at, count);
-    write_from(thread, &file, Ok(CURRENT), windows)
+    let range = vector(&thread, at, count).map(|windows| (CURRENT, windows));
+    transfer(thread, &file, operation::WRITE, range)
 }
 
 /// pwritev(2), pwritev2(2).
 pub(super) fn write_vector_at(thread: Box<Thread>, file: File, arguments: Arguments) -> Flow {
-    let [_, at, count, position, ..] = arguments;
-    let windows = vector(&thread, at, count);
-    write_from(thread, &file, vector_offset(position), windows)
+    let range = vector_at(&thread, arguments);
+    transfer(thread, &file, operation::WRITE, range)
 }
 
-fn write_from(
+/// Reads or writes a file: from an offset on, to or from these parts of the program's memory.
+fn transfer(
     thread: Box<Thread>,
     file: &File,
-    offset: Result<u64, Errno>,
-    windows: Result<Windows, Errno>,
+    operation: u32,
+    range: Result<(u64, Windows), Errno>,
 ) -> Flow {
-    match offset.and_then(|offset| Ok((offset, windows?))) {
-        Ok((offset, windows)) => Ask::of_file(file, operation::WRITE, &[offset])
-            .reads(windows)
-            .submit(thread),
-        Err(error) => finish(thread, Err(error)),
-    }
+    let (offset, windows) = match range {
+        Ok(range) => range,
+        Err(error) => return finish(thread, Err(error)),
+    };
+    let ask = Ask::of_file(file, operation, &[offset]);
+    let ask = match operation {
+        operation::READ => ask.writes(windows),
+        _ => ask.reads(windows),
+    };
+    ask.submit(thread)
 }
 
-/// Of preadv2(2), -1 is the current offset.
-fn vector_offset(at: u64) -> Result<u64, Errno> {
-    match at {
-        CURRENT => Ok(CURRENT),
-        at => offset(at),
-    }
+/// Returns offset and vector of a call that has both. Of preadv2(2), -1 is the current offset.
+fn vector_at(
+    thread: &Thread,
+    [_, at, count, position, ..]: Arguments,
+) -> Result<(u64, Windows), Errno> {
+    let position = match position {
+        CURRENT => CURRENT,
+        position => offset(position)?,
+    };
+    Ok((position, vector(thread, at, count)?))
 }
 
 /// Reads a vector of `struct iovec`.

@@ -75,7 +75,7 @@ fn map_copy(thread: Box<Thread>, file: Arc<Description>, mapping: Mapping) -> Fl
             Ok(start) => Ask::of_file(&file, operation::READ, &[mapping.offset])
                 .writes_at(start, size)
                 .then(move |thread, words| filled(thread, words, start, mapping))
-                .submit(thread),
+                .submit_saved(thread),
             Err(error) => finish(thread, Err(error)),
         }
     })

@@ -40,10 +40,7 @@ pub(crate) fn route(thread: Box<Thread>, number: u64, arguments: Arguments) -> R
     let (Some(about), Some(files)) = (about(number), mounted::files(&thread.process)) else {
         return Routed::Base(thread);
     };
-    let found = {
-        let files = files.lock();
-        find(&thread, &files, &about, arguments)
-    };
+    let found = find(&thread, &files, &about, arguments);
     match (found, about) {
         (Err(error), _) => Routed::Server(finish(thread, Err(error))),
         (Ok(Found::Base), About::Process(act)) => act(thread, number, arguments),
@@ -74,22 +71,27 @@ enum Found {
 
 fn find(
     thread: &Thread,
-    files: &MountedFiles,
+    files: &spin::Mutex<MountedFiles>,
     about: &About,
     arguments: Arguments,
 ) -> Result<Found, Errno> {
     let from = |index: Option<usize>| index.map_or(AT_FDCWD, |index| arguments[index]);
     let path = |(directory, index): (Option<usize>, usize)| {
-        target::find(thread, files, from(directory), arguments[index])
+        let path = target::read(thread, arguments[index])?;
+        target::find(&files.lock(), from(directory), path)
     };
-    let file = |fd: u64| files.file(fd).map(|file| Arc::clone(&file.description));
+    let found_path = |place: Place| match place {
+        Place::Server(target) => Found::Path(target),
+        Place::Base => Found::Base,
+    };
+    let file = |fd: u64| {
+        let files = files.lock();
+        files.file(fd).map(|file| Arc::clone(&file.description))
+    };
     Ok(match about {
         About::Process(_) => Found::Base,
         About::File(_) => file(arguments[0]).map_or(Found::Base, Found::File),
-        About::Path(directory, index, _) => match path((*directory, *index))? {
-            Place::Server(target) => Found::Path(target),
-            Place::Base => Found::Base,
-        },
+        About::Path(directory, index, _) => found_path(path((*directory, *index))?),
         About::PathOrFile(directory, index, flags, ..) => {
             /// `AT_EMPTY_PATH`.
             const EMPTY: u64 = 0x1000;
@@ -97,13 +99,9 @@ fn find(
             let address = arguments[*index];
             let is_empty =
                 may_be_empty && (address == 0 || target::read(thread, address)?.is_empty());
-            match (is_empty, file(arguments[*directory])) {
-                (true, Some(file)) => Found::File(file),
-                (true, None) => Found::Base,
-                (false, _) => match path((Some(*directory), *index))? {
-                    Place::Server(target) => Found::Path(target),
-                    Place::Base => Found::Base,
-                },
+            match is_empty {
+                true => file(arguments[*directory]).map_or(Found::Base, Found::File),
+                false => found_path(path((Some(*directory), *index))?),
             }
         }
         About::Paths([one, two], _) => match (path(*one)?, path(*two)?) {

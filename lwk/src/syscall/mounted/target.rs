@@ -42,18 +42,11 @@ pub(super) enum Place {
     Base,
 }
 
-/// Finds where a path of a program leads, from a directory's descriptor.
+/// Finds where a path leads, from a directory's descriptor.
 ///
 /// # Errors
-/// [`Errno::EFAULT`], [`Errno::ENAMETOOLONG`]; [`Errno::ENOENT`] for an empty path from a server's
-/// directory.
-pub(super) fn find(
-    thread: &Thread,
-    files: &MountedFiles,
-    directory: u64,
-    address: u64,
-) -> Result<Place, Errno> {
-    let path = read(thread, address)?;
+/// [`Errno::ENOENT`] for an empty path from a server's directory.
+pub(super) fn find(files: &MountedFiles, directory: u64, path: Vec<u8>) -> Result<Place, Errno> {
     let directory = match u64::from(directory as u32) {
         AT_FDCWD => files.directory.clone(),
         fd => files.file(fd).map(|file| Arc::clone(&file.description)),
@@ -78,7 +71,11 @@ pub(super) fn find(
     })
 }
 
-/// Reads a path.
+/// Reads a path of a program. Not with its files locked: who reads memory may wait for a core that waits
+/// for that lock.
+///
+/// # Errors
+/// [`Errno::EFAULT`], [`Errno::ENAMETOOLONG`].
 pub(super) fn read(thread: &Thread, address: u64) -> Result<Vec<u8>, Errno> {
     let path = thread.process.space().string(address, PATH_MAX - 1);
     path.map_err(|error| match error {

@@ -5,7 +5,7 @@
     reason = "programs' frames are accessed through the direct map"
 )]
 
-use insula_bare::memory;
+use insula_bare::memory::{self, PhysAddr};
 
 use crate::model::errno::Errno;
 use crate::model::vma::Protection;
@@ -20,7 +20,10 @@ pub enum TransferError {
     Destination(Errno),
 }
 
-/// Copies bytes from one address space to another.
+/// A physical address, and the bytes from there that lie together.
+type Place = (PhysAddr, usize);
+
+/// Copies bytes from an address in one address space to one in another.
 ///
 /// # Errors
 /// [`TransferError`], with the errors of [`AddressSpace::translate`].
@@ -29,21 +32,10 @@ pub fn copy(
     (destination, to): (&mut AddressSpace, u64),
     length: u64,
 ) -> Result<(), TransferError> {
-    let mut done = 0;
-    while done < length {
-        let (write_at, room) = destination
-            .translate(to.wrapping_add(done), Protection::WRITE)
-            .map_err(TransferError::Destination)?;
-        let (read_at, present) = source
-            .translate(from.wrapping_add(done), Protection::READ)
-            .map_err(TransferError::Source)?;
-        let part = (length - done).min(room as u64).min(present as u64);
-        // SAFETY: pages of programs, which hold no Rust object and stay mapped as long as their spaces
-        // are borrowed.
-        unsafe { memory::copy(read_at, write_at, part) };
-        done += part;
-    }
-    Ok(())
+    copy_parts(length, |done| {
+        let to = destination.destination(to.wrapping_add(done))?;
+        Ok((source.source(from.wrapping_add(done))?, to))
+    })
 }
 
 impl AddressSpace {
@@ -52,20 +44,38 @@ impl AddressSpace {
     /// # Errors
     /// As of [`copy`].
     pub fn copy_within(&mut self, from: u64, to: u64, length: u64) -> Result<(), TransferError> {
-        let mut done = 0;
-        while done < length {
+        copy_parts(length, |done| {
             // First what may give the page a new frame.
-            let (write_at, room) = self
-                .translate(to.wrapping_add(done), Protection::WRITE)
-                .map_err(TransferError::Destination)?;
-            let (read_at, present) = self
-                .translate(from.wrapping_add(done), Protection::READ)
-                .map_err(TransferError::Source)?;
-            let part = (length - done).min(room as u64).min(present as u64);
-            // SAFETY: as above.
-            unsafe { memory::copy(read_at, write_at, part) };
-            done += part;
-        }
-        Ok(())
+            let to = self.destination(to.wrapping_add(done))?;
+            Ok((self.source(from.wrapping_add(done))?, to))
+        })
     }
+
+    fn source(&mut self, address: u64) -> Result<Place, TransferError> {
+        self.translate(address, Protection::READ)
+            .map_err(TransferError::Source)
+    }
+
+    fn destination(&mut self, address: u64) -> Result<Place, TransferError> {
+        self.translate(address, Protection::WRITE)
+            .map_err(TransferError::Destination)
+    }
+}
+
+/// Copies bytes part by part. `places` returns where the rest lies, by the number of bytes copied: the
+/// source, and the destination. It borrows their address spaces.
+fn copy_parts(
+    length: u64,
+    mut places: impl FnMut(u64) -> Result<(Place, Place), TransferError>,
+) -> Result<(), TransferError> {
+    let mut done = 0;
+    while done < length {
+        let ((from, present), (to, room)) = places(done)?;
+        let part = (length - done).min(room as u64).min(present as u64);
+        // SAFETY: pages of programs, which hold no Rust object and stay mapped as long as their spaces
+        // are borrowed.
+        unsafe { memory::copy(from, to, part) };
+        done += part;
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use crate::lwk::ProbeError;
 /// Plays everything; `kills` times a process of either side is killed at a random moment.
 pub(crate) fn probe(kills: u64) -> Result<(), ProbeError> {
     requests::are_answered()?;
+    requests::come_several_at_once()?;
     requests::urgent_ones_come_first()?;
     requests::leave_others_their_turns()?;
     memory::is_within_its_bounds()?;

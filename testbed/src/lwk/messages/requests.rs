@@ -3,12 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use insula_abi::server::{
+    MESSAGE_BATCH_MAX, MESSAGE_COPY_MAX, MESSAGE_FOREVER, Message, Reply, SYS_ENDPOINT_CLOSE,
+    SYS_ENDPOINT_CREATE, SYS_MESSAGE_RECEIVE,
+};
 use insula_server::{Call, Client};
+use nix::errno::Errno;
 use nix::libc;
 
 use crate::lwk::messages::processes::{Process, ask, failed, open, operation, stay_on, until};
 use crate::lwk::messages::{equal, wrong};
-use crate::lwk::{ProbeError, shared};
+use crate::lwk::{Named, ProbeError, call, shared};
 
 const NAME: &str = "probe";
 /// Clients at once, and calls of each.
@@ -60,6 +65,67 @@ fn is_inverted(client: &Client, number: u64) -> Result<(), ProbeError> {
         true => Ok(()),
         false => wrong(format!("call {number}: {size} wrong bytes")),
     }
+}
+
+/// A server receives all requests that are there by one call, and replies to all by another. Too many, and
+/// a reply that is too long, are refused; the requests stay.
+pub(super) fn come_several_at_once() -> Result<(), ProbeError> {
+    let sent = &shared::words(1)?[0];
+    let arguments = [NAME.as_ptr() as u64, NAME.len() as u64, 0, 0, 0, 0];
+    // SAFETY: it reads the name.
+    let handle = unsafe { call(SYS_ENDPOINT_CREATE, arguments) }.named("endpoint_create")?;
+    let client = |number: u64| {
+        Process::start(move || {
+            let client = open(NAME)?;
+            sent.fetch_add(1, Ordering::SeqCst);
+            let word = ask(&client, operation::COUNT, number).map_err(failed)?;
+            equal("the reply", &word, &(number + 100))
+        })
+    };
+    let clients: Vec<Process> = (0..CLIENTS).map(client).collect::<Result<_, _>>()?;
+    until("all requests", || {
+        Ok((sent.load(Ordering::SeqCst) == CLIENTS).then_some(()))
+    })?;
+    // Until they wait: the counter is the last thing before.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut messages = [Message::default(); MESSAGE_BATCH_MAX];
+    let received = receive(handle, &mut messages, &[])?;
+    equal("requests received at once", &received, &CLIENTS)?;
+    let reply = |message: &Message| Reply {
+        request: message.request,
+        words: [message.words[0] + 100, 0, 0, 0, 0, 0],
+        ..Reply::default()
+    };
+    let replies: Vec<Reply> = messages[..received as usize].iter().map(reply).collect();
+    let long = Reply {
+        data_length: MESSAGE_COPY_MAX + 1,
+        ..replies[0]
+    };
+    for bad in [vec![Reply::default(); MESSAGE_BATCH_MAX + 1], vec![long]] {
+        let found = receive(handle, &mut [], &bad);
+        let too_much = matches!(
+            found,
+            Err(ProbeError::Call {
+                errno: Errno::EMSGSIZE,
+                ..
+            })
+        );
+        equal("too much is refused", &too_much, &true)?;
+    }
+    receive(handle, &mut [], &replies)?;
+    clients.into_iter().try_for_each(Process::succeeds)?;
+    // SAFETY: it touches no memory.
+    let closed = unsafe { call(SYS_ENDPOINT_CLOSE, [handle, 0, 0, 0, 0, 0]) };
+    closed.map(drop).named("endpoint_close")
+}
+
+/// Makes replies, then receives requests. Returns their number.
+fn receive(handle: u64, to: &mut [Message], replies: &[Reply]) -> Result<u64, ProbeError> {
+    let (to, count) = (to.as_mut_ptr() as u64, to.len() as u64);
+    let (from, made) = (replies.as_ptr() as u64, replies.len() as u64);
+    let arguments = [handle, to, count, from, made, MESSAGE_FOREVER];
+    // SAFETY: the messages are borrowed exclusively, the replies too, and both are as many.
+    unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.named("message_receive")
 }
 
 /// Of requests that wait, those of senders with a real-time priority are received first.
