@@ -127,6 +127,8 @@ pub(super) fn send_startup(apic_id: u32, page: PhysAddr) {
 /// Timer ticks per millisecond; 0 if the timer uses the TSC deadline mode.
 static TICKS_PER_MS: AtomicU32 = AtomicU32::new(0);
 const CALIBRATION_MS: u64 = 2;
+/// How often the frequency is measured at most.
+const CALIBRATIONS_MAX: u32 = 50;
 
 /// Whether the timer has deadlines.
 #[must_use]
@@ -135,19 +137,77 @@ pub fn has_deadline() -> bool {
 }
 
 /// Measures the frequency of the timer, once, on the first core.
+///
+/// A virtual core may stand still meanwhile, even for much longer than the measurement takes. So the
+/// time that has passed is what counts, and of several measurements the one whose ends are known best.
 pub fn calibrate_timer(tsc_khz: u32) {
     if has_deadline() {
         return;
     }
     write(Register::Timer, MASKED);
-    write(Register::InitialCount, u32::MAX);
-    let end = cpu::time_stamp() + CALIBRATION_MS * u64::from(tsc_khz);
-    while cpu::time_stamp() < end {
-        cpu::relax();
+    let mut best = Calibration::measure(tsc_khz);
+    for _ in 1..CALIBRATIONS_MAX {
+        if best.is_exact() {
+            break;
+        }
+        best = best.better(Calibration::measure(tsc_khz));
     }
-    let ticks = u32::MAX - read(Register::CurrentCount);
     write(Register::InitialCount, 0);
-    TICKS_PER_MS.store((ticks / CALIBRATION_MS as u32).max(1), Ordering::Release);
+    TICKS_PER_MS.store(best.ticks_per_ms(tsc_khz), Ordering::Release);
+}
+
+/// A measurement of the timer's frequency.
+#[derive(Clone, Copy)]
+struct Calibration {
+    /// Timer ticks.
+    ticks: u32,
+    /// Time that they took, in ticks of the time stamp counter.
+    elapsed: u64,
+    /// By how much that may be wrong.
+    error: u64,
+}
+
+impl Calibration {
+    fn measure(tsc_khz: u32) -> Self {
+        let before = cpu::time_stamp();
+        write(Register::InitialCount, u32::MAX);
+        let begin = cpu::time_stamp();
+        let end = begin + CALIBRATION_MS * u64::from(tsc_khz);
+        while cpu::time_stamp() < end {
+            cpu::relax();
+        }
+        let end = cpu::time_stamp();
+        let left = read(Register::CurrentCount);
+        let after = cpu::time_stamp();
+        Self {
+            ticks: u32::MAX - left,
+            elapsed: end - begin,
+            error: match left {
+                // It ended before it was read.
+                0 => u64::MAX,
+                _ => (begin - before) + (after - end),
+            },
+        }
+    }
+
+    /// Whether it is right within 2 percent.
+    fn is_exact(self) -> bool {
+        self.error < self.elapsed / 50
+    }
+
+    /// Of two measurements the one with the smaller relative error.
+    fn better(self, other: Self) -> Self {
+        let (own, others) = (
+            u128::from(self.error) * u128::from(other.elapsed),
+            u128::from(other.error) * u128::from(self.elapsed),
+        );
+        if own <= others { self } else { other }
+    }
+
+    fn ticks_per_ms(self, tsc_khz: u32) -> u32 {
+        let ticks = u128::from(self.ticks) * u128::from(tsc_khz) / u128::from(self.elapsed.max(1));
+        u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 /// Arms the one-shot timer of this core for a time of the time stamp counter.
