@@ -127,7 +127,10 @@ fn machine(scenario: &Scenario, conditions: Conditions) -> Machine {
         append: shape.append.to_owned(),
         resets: shape.resets,
         emulator: conditions.emulator.unwrap_or(shape.emulator),
-        accelerator: conditions.accelerator,
+        accelerator: match conditions.accelerator {
+            Accelerator::Tcg if shape.thread_per_core => Accelerator::TcgParallel,
+            usual => usual,
+        },
         limit: limit(scenario, soak) * sanitizer.map_or(1, Sanitizer::slowness),
         ..Machine::new(base)
     }

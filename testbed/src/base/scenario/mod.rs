@@ -143,6 +143,10 @@ pub struct Shape {
     pub boots: u32,
     /// A reset starts it again, with its memory as it is; else it ends the machine.
     pub resets: bool,
+    /// An emulated machine has a thread for each core. For nodes that start while several cores
+    /// compute: on one thread each of these takes turns of 100 ms, and Linux then fails to calibrate its
+    /// local timer.
+    pub thread_per_core: bool,
 }
 
 /// Folder of what the machine's earlier boot has left for this one.
@@ -160,6 +164,7 @@ impl Shape {
         emulator: Emulator::Installed,
         boots: 1,
         resets: false,
+        thread_per_core: false,
     };
 }
 

@@ -18,12 +18,15 @@ use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::supervisor_process;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "up_down",
     proves: "eight nodes of one file start and end in order; only changed ones are touched",
     machine: Shape {
         cpus: 9,
+        emulator: Emulator::Backports,
+        thread_per_core: true,
         ..Shape::USUAL
     },
     module: Module::Loaded,
