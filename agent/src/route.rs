@@ -148,6 +148,15 @@ impl RouteSocket {
         self.set_flags(index, LinkFlags::empty())
     }
 
+    /// Takes the carrier from an interface, or gives it back: without it, no packet leaves it, also while
+    /// it is up and has routes.
+    pub(crate) fn set_carrier(&self, index: u32, carrier: bool) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::ProtoDown((!carrier).into())];
+        self.request(RouteNetlinkMessage::SetLink(message))
+    }
+
     fn set_flags(&self, index: u32, flags: LinkFlags) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;

@@ -4,6 +4,11 @@
 //! network of nodes and base, so both can go along to another node, and the base's bridge sees on
 //! which node they are. In mode `vepa` all its packets go through that bridge, also those to
 //! containers of the same node.
+//!
+//! While a container is in two nodes, neither may send: the bridge takes the last one that it has seen
+//! a packet of for the container's. At the source its card is down; at the target it has no carrier,
+//! since restored sockets need its address and its routes. Where the container goes on the card comes
+//! up, and tells the bridge so (`arp_notify`), though the container itself may have nothing to send.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,30 +32,40 @@ const NETWORK: &str = "/proc/thread-self/ns/net";
 /// moment of a move there are two of it, and the kernel would take the address out of use.
 const ADDRESS_MODE: &str = "/proc/sys/net/ipv6/conf/default/addr_gen_mode";
 const NONE: &str = "1";
+/// Has interfaces send a gratuitous ARP request when they come up (ip-sysctl.rst).
+const ARP_NOTIFY: &str = "/proc/sys/net/ipv4/conf/default/arp_notify";
 
 /// Gives the calling thread namespaces for the processes that it starts from now on, with a network
 /// in them. Such a thread can start no other.
 pub(super) fn enter_new(address: Option<Ipv4Addr>) -> io::Result<File> {
-    let network = enter_new_network(address)?;
+    let network = enter_new_network(address, Carrier::On)?;
     unshare(
         UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWPID,
     )?;
     Ok(network)
 }
 
+/// Whether packets leave a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    On,
+    Off,
+}
+
 /// Gives the calling thread a network namespace with a loopback interface and a card.
-pub(super) fn enter_new_network(address: Option<Ipv4Addr>) -> io::Result<File> {
+pub(super) fn enter_new_network(address: Option<Ipv4Addr>, carrier: Carrier) -> io::Result<File> {
     let outside = RouteSocket::open()?;
     unshare(UnshareFlags::NEWNET)?;
     let network = File::open(NETWORK)?;
     // A kernel without IPv6 lacks it.
     let _ = fs::write(ADDRESS_MODE, NONE);
+    fs::write(ARP_NOTIFY, "1")?;
     let inside = RouteSocket::open()?;
     for link in inside.links()?.iter().filter(|link| link.name == "lo") {
         inside.bring_up(link.index)?;
     }
     if let Some(address) = address {
-        add_card(&outside, &inside, &network, address)?;
+        add_card(&outside, &inside, &network, (address, carrier))?;
     }
     Ok(network)
 }
@@ -60,7 +75,7 @@ fn add_card(
     outside: &RouteSocket,
     inside: &RouteSocket,
     network: &File,
-    address: Ipv4Addr,
+    (address, carrier): (Ipv4Addr, Carrier),
 ) -> io::Result<()> {
     let added = outside.node_card().and_then(|lower| {
         outside.add_macvlan(&MacvlanRequest {
@@ -74,6 +89,9 @@ fn add_card(
     for link in inside.links()?.iter().filter(|link| link.name == NEW_CARD) {
         inside.rename(link.index, CARD)?;
         inside.add_address(link.index, address)?;
+        if carrier == Carrier::Off {
+            inside.set_carrier(link.index, false)?;
+        }
         inside.bring_up(link.index)?;
         inside.route_all()?;
     }
@@ -90,7 +108,7 @@ pub(super) fn renew_card(network: &File, address: Ipv4Addr) -> io::Result<()> {
         let inside = RouteSocket::open()?;
         match inside.links()?.iter().any(|link| link.name == CARD) {
             true => Ok(()),
-            false => add_card(&outside, &inside, &network, address),
+            false => add_card(&outside, &inside, &network, (address, Carrier::On)),
         }
     })
 }
@@ -114,9 +132,12 @@ pub(super) fn take_card_down(network: &File) -> io::Result<()> {
     with_card(network, RouteSocket::bring_down)
 }
 
-/// Brings the card up again.
+/// Has packets leave and come to a card that was taken down, or had no carrier.
 pub(super) fn bring_card_up(network: &File) -> io::Result<()> {
     with_card(network, |inside, card| {
+        // Coming up tells the bridge where it is.
+        inside.bring_down(card)?;
+        inside.set_carrier(card, true)?;
         inside.bring_up(card)?;
         inside.route_all()
     })

@@ -318,19 +318,19 @@ impl Container {
     /// Has it run after a move, or one that was given up, if it stands still.
     pub(super) fn resume(&self) -> io::Result<()> {
         let mut state = self.lock();
-        let cgroup = Cgroup::of(&self.spec.name);
-        if let (Phase::Restored | Phase::Moving, Some(address)) = (state.1, self.spec.address) {
+        if !matches!(state.1, Phase::Restored | Phase::Moving) {
+            return Ok(());
+        }
+        if let Some(address) = self.spec.address {
             // The node may be without a card: then it gets it with the node's.
             let _ = namespaces::renew_card(&self.network, address);
         }
+        namespaces::bring_card_up(&self.network)?;
+        let cgroup = Cgroup::of(&self.spec.name);
         match state.1 {
-            // As CRIU has left it: its sockets would fail if it had them stopped here, too.
+            // As CRIU has left it.
             Phase::Restored => cgroup.signal(Signal::CONT)?,
-            Phase::Moving => {
-                namespaces::bring_card_up(&self.network)?;
-                cgroup.freeze(false)?;
-            }
-            Phase::Running | Phase::Exited(_) => return Ok(()),
+            _ => cgroup.freeze(false)?,
         }
         state.1 = Phase::Running;
         Ok(())

@@ -113,7 +113,9 @@ fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
     let Dumped { spec, output } = dumped;
     let folder = folder(&spec.name);
     let address = spec.address;
-    let network = namespaces::in_thread(move || namespaces::enter_new_network(address))?;
+    let network = namespaces::in_thread(move || {
+        namespaces::enter_new_network(address, namespaces::Carrier::Off)
+    })?;
     let (reader, writer) = io::pipe()?;
     let mut criu = Criu::new(&folder, "restore", &[SELF, JOIN, &spec.name])?;
     criu.command()

@@ -44,12 +44,9 @@ pub(super) fn play(address: &str, context: &Context, streams: &Streams) -> Resul
     };
     no_room()?;
     stays().map_err(|error| error.when("without room at the target"))?;
-    // Known to fail at times: see "stands still for ever" in docs/src/facts.md.
-    if context.select(false, true) {
-        command_killed()?;
-        stays().map_err(|error| error.when("after the command was killed"))?;
-        command_killed_late(address, context, streams)?;
-    }
+    command_killed()?;
+    stays().map_err(|error| error.when("after the command was killed"))?;
+    command_killed_late(address, context, streams)?;
     target_killed()?;
     stays().map_err(|error| error.when("after the target was killed"))?;
     no_criu()?;
