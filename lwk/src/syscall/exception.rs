@@ -27,7 +27,7 @@ pub fn exception(mut thread: Box<Thread>, vector: u8, error: u64, address: u64) 
             error if error & 1 << 1 != 0 => Protection::WRITE,
             _ => Protection::READ,
         };
-        let resolved = thread.process.space().fault_of_program(address, access);
+        let resolved = thread.process.space().fault(address, access);
         match resolved {
             Ok(()) => {
                 thread.memory_wait_since_ns = None;

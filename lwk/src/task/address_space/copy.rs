@@ -123,7 +123,7 @@ impl AddressSpace {
                     flags: copied_on_write(flags),
                     ..page
                 })?,
-                // Pinned, or mapped since: the base may write it at any time.
+                // Pinned, or awaited since before: the base may write it at any time.
                 false => copy.map_page_copy(Page { flags, ..page })?,
             }
         }

@@ -11,12 +11,13 @@
 
 use insula_bare::cpu;
 use insula_bare::memory;
-use insula_bare::paging::{Page, PageSize};
+use insula_bare::paging::{Flags, Page, PageSize};
 
 use crate::hw::memory::frames::{alloc_for_program, free_block, is_shared};
 use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::hw::tlb;
 use crate::model::errno::Errno;
+use crate::model::vma::Protection;
 use crate::task::address_space::AddressSpace;
 use crate::task::address_space::page::{copied_on_write, flags_of, is_copied_on_write, order_of};
 
@@ -43,10 +44,7 @@ impl AddressSpace {
         let vma = self.vmas.find(address).ok_or(Errno::EFAULT)?;
         let page = self.table().find(address).ok_or(Errno::EFAULT)?;
         debug_assert!(is_copied_on_write(&page));
-        let flags = match self.is_forking {
-            true => copied_on_write(flags_of(vma.protection)),
-            false => flags_of(vma.protection),
-        };
+        let flags = self.flags_of_private(vma.protection);
         if !is_shared(page.frame, order_of(page.size)) {
             self.table().protect(page.start, flags);
             // Other cores may have an entry that denies writing: they will fault and find this one.
@@ -63,6 +61,16 @@ impl AddressSpace {
             .split(address, &mut ProgramTableFrames)
             .map_err(|_| Errno::ENOMEM)?;
         self.own(address)
+    }
+
+    /// Returns the flags of a private page that the program or the kernel owns. While pages are about to
+    /// be shared none is writable, also none that is new: it may be mapped by a read, and written
+    /// without a fault.
+    pub(super) fn flags_of_private(&self, protection: Protection) -> Flags {
+        match self.is_forking {
+            true => copied_on_write(flags_of(protection)),
+            false => flags_of(protection),
+        }
     }
 
     /// Replaces a small page by a copy with the flags of `page`.

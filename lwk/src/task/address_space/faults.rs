@@ -8,7 +8,7 @@ use crate::hw::memory::frames::{alloc_for_program, free_block};
 use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::hw::tlb;
 use crate::model::errno::Errno;
-use crate::model::vma::{ObjectRef, PAGE, Protection, Vma, VmaFlags};
+use crate::model::vma::{ObjectRef, PAGE, Protection, VmaFlags};
 use crate::task::address_space::AddressSpace;
 use crate::task::address_space::page::{copied_on_write, flags_of, is_copied_on_write, order_of};
 
@@ -45,10 +45,11 @@ impl AddressSpace {
         if self.table().is_deferred(address) {
             return Err(Errno::EAGAIN);
         }
-        let flags = flags_of(vma.protection);
         if let Some(object) = vma.object {
+            let flags = flags_of(vma.protection);
             return self.map_object_page(address & !(PAGE - 1), object, flags);
         }
+        let flags = self.flags_of_private(vma.protection);
         let large = address & !(LARGE_SIZE - 1);
         let fits = vma.start <= large && large + LARGE_SIZE <= vma.end;
         if fits
@@ -58,23 +59,6 @@ impl AddressSpace {
             return Ok(());
         }
         self.map_new_page(address & !(PAGE - 1), PageSize::Small, flags)
-    }
-
-    /// Handles a fault of the program.
-    ///
-    /// # Errors
-    /// As of [`AddressSpace::fault`]; [`Errno::EAGAIN`] also for the first write to a page during a
-    /// fork.
-    pub fn fault_of_program(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
-        let is_base = |vma: Vma| vma.flags.contains(VmaFlags::BASE);
-        if self.is_forking
-            && access.contains(Protection::WRITE)
-            && !self.vmas.find(address).is_some_and(is_base)
-            && self.table().find(address).is_none()
-        {
-            return Err(Errno::EAGAIN);
-        }
-        self.fault(address, access)
     }
 
     /// Handles a fault of the base, which maps no page that is copied on write, not even for
