@@ -145,7 +145,8 @@ fn begin_frozen(image: &str) -> Result<std::process::Child, Finding> {
     wait_for("the node beside", || {
         let failed = upgrading.try_wait()?.is_some();
         Finding::unless(!failed, || "the upgrade has ended".into())?;
-        Ok(try_insula(&["inspect", BESIDE])?.succeeded().ok())
+        let running = names(&["ps", "--json"])?;
+        Ok(running.iter().any(|name| name == BESIDE).then_some(()))
     })?;
     match insula(&["exec", BESIDE, "--", "sh", "-c", FREEZE_RESTORE]) {
         Ok(_) => Ok(upgrading),
