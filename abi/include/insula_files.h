@@ -20,6 +20,9 @@
  * Paths are as programs have them, with ".", ".." and symbolic links. The server resolves them; one
  * that leaves the mount fails with EXDEV. An empty path means the handle's own file.
  *
+ * Locks (fcntl(2), flock(2)) are the kernel's. It tells files by st_ino, which no other file may get as
+ * long as one is open.
+ *
  * Offsets are in bytes. INSULA_FILE_CURRENT as an offset means that of the description, which then
  * advances.
  */
@@ -33,7 +36,8 @@
 
 /* Flags, modes and structures are Linux', as of the call of that name. */
 enum insula_file_operation {
-	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode, 3: its handle. Word 1: st_mode */
+	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode, 3: its handle. Word 1: st_mode,
+					 * 2: st_ino */
 	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
 	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */
 	INSULA_FILE_WRITE = 4,		/* 1: offset. Reads what is to be written */
@@ -56,7 +60,7 @@ enum insula_file_operation {
 	INSULA_FILE_READDIR = 21,	/* Writes struct linux_dirent64 */
 	INSULA_FILE_STATFS = 22,	/* P. Writes a struct statfs */
 	INSULA_FILE_FLAGS = 23,		/* 1: new status flags, or INSULA_FILE_NONE. Result: the old ones */
-	INSULA_FILE_FLOCK = 24,		/* 1: LOCK_ operation */
+	INSULA_FILE_SIZE = 24,		/* Result: st_size */
 };
 
 #endif /* INSULA_FILES_H */

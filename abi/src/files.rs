@@ -53,6 +53,6 @@ pub mod operation {
     pub const STATFS: u32 = 22;
     /// `INSULA_FILE_FLAGS`.
     pub const FLAGS: u32 = 23;
-    /// `INSULA_FILE_FLOCK`.
-    pub const FLOCK: u32 = 24;
+    /// `INSULA_FILE_SIZE`.
+    pub const SIZE: u32 = 24;
 }

@@ -39,7 +39,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_FILE_READDIR = operation::READDIR,
         INSULA_FILE_STATFS = operation::STATFS,
         INSULA_FILE_FLAGS = operation::FLAGS,
-        INSULA_FILE_FLOCK = operation::FLOCK,
+        INSULA_FILE_SIZE = operation::SIZE,
     });
     facts
 }

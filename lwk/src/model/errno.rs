@@ -36,6 +36,7 @@ impl Errno {
     pub const ENOLCK: Self = Self(37);
     pub const ENOSYS: Self = Self(38);
     pub const ELOOP: Self = Self(40);
+    pub const EOVERFLOW: Self = Self(75);
     pub const EMSGSIZE: Self = Self(90);
     pub const EOPNOTSUPP: Self = Self(95);
     pub const ECONNRESET: Self = Self(104);

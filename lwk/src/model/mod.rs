@@ -6,6 +6,7 @@ pub mod core_file;
 pub mod elf;
 pub mod endpoint;
 pub mod errno;
+pub mod file_locks;
 pub mod futex;
 pub mod initial_stack;
 pub mod limits;

@@ -57,6 +57,13 @@ pub(crate) struct Handle {
     pub(crate) generation: u64,
 }
 
+impl Handle {
+    /// Returns what tells its endpoint from others, as long as there is a handle.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.queues).addr()
+    }
+}
+
 impl Registry {
     fn add(&mut self, process: &Process, handle: Handle) -> Result<u32, Errno> {
         let of = process.pages().number();

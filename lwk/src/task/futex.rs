@@ -137,6 +137,12 @@ pub(crate) fn wake(key: Key, most: u32, bitset: u32) -> u64 {
     resume_all(woken, 0)
 }
 
+/// Has all waiters make their calls again, as if a signal had come that concerns nobody.
+pub(crate) fn wake_to_repeat(key: Key) {
+    let woken = waiting().wake(key, u32::MAX, u32::MAX);
+    resume_all(woken, Errno::EINTR.as_result());
+}
+
 /// Wakes and moves waiters, if `is_unchanged` agrees. Returns the numbers woken and moved.
 pub(crate) fn requeue(
     from: Key,

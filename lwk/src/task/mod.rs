@@ -13,6 +13,7 @@ pub(crate) mod endpoint;
 pub(crate) mod exec;
 pub(crate) mod exit;
 pub mod file_call;
+pub(crate) mod file_locks;
 pub mod flow;
 pub(crate) mod fork;
 pub(crate) mod futex;

@@ -13,8 +13,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use insula_abi::files::operation;
 
 use crate::model::endpoint::{Request, Windows};
+use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
 use crate::task::endpoint::Handle;
+use crate::task::file_locks::{self, FileId};
 use crate::task::process::Process;
 
 /// A mounted server.
@@ -35,24 +37,60 @@ pub(crate) struct Description {
     pub(crate) handle: u64,
     /// Path by which it was opened.
     pub(crate) path: Vec<u8>,
+    /// Flags of open(2).
+    flags: u64,
+    /// The file's number, once it is open.
+    inode: AtomicU64,
 }
 
 static LAST_HANDLE: AtomicU64 = AtomicU64::new(0);
 
 impl Description {
     /// Creates one that the server does not know yet.
-    pub(crate) fn new(mount: &Arc<Mount>, path: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn new(mount: &Arc<Mount>, path: Vec<u8>, flags: u64) -> Arc<Self> {
         Arc::new(Self {
             mount: Arc::clone(mount),
             handle: LAST_HANDLE.fetch_add(1, Ordering::Relaxed) + 1,
             path,
+            flags,
+            inode: AtomicU64::new(0),
         })
+    }
+
+    /// Notes which file it is of.
+    pub(crate) fn set_inode(&self, inode: u64) {
+        self.inode.store(inode, Ordering::Relaxed);
+    }
+
+    /// Returns which file it is of.
+    pub(crate) fn id(&self) -> FileId {
+        (self.mount.endpoint.id(), self.inode.load(Ordering::Relaxed))
+    }
+
+    /// Whether it only stands for the file's place (`O_PATH`).
+    pub(crate) fn is_place(&self) -> bool {
+        const PLACE: u64 = 0o10_000_000;
+        self.flags & PLACE != 0
+    }
+
+    /// Whether it is open for what a lock of a range is for (fcntl(2)).
+    pub(crate) fn allows(&self, kind: Kind) -> bool {
+        /// `O_ACCMODE`, `O_RDONLY`, `O_WRONLY`, `O_RDWR`.
+        const ACCESS: u64 = 3;
+        const READ: u64 = 0;
+        const WRITE: u64 = 1;
+        const BOTH: u64 = 2;
+        matches!(
+            (kind, self.flags & ACCESS),
+            (_, BOTH) | (Kind::Shared, READ) | (Kind::Exclusive, WRITE)
+        )
     }
 }
 
 impl Drop for Description {
-    /// Releases it. A server that does not know it ignores that.
+    /// Releases it, and its locks. A server that does not know it ignores that.
     fn drop(&mut self) {
+        file_locks::release(self.id(), Owner::Description(self.handle));
         self.mount.endpoint.post(Box::new(Request {
             sender: None,
             message: 0,
@@ -178,11 +216,21 @@ pub(super) fn close_on_exec(process: &Process) {
     let is_closed = |_: &u32, file: &mut OpenFile| file.closes_on_exec;
     let closed: Vec<_> = files.files.extract_if(.., is_closed).collect();
     drop(files);
-    drop(closed);
+    release(process, closed.into_iter().map(|(_, file)| file));
+}
+
+/// Drops descriptors that a process has closed, without a lock of its files: with each, all locks that
+/// the process has of that file go (fcntl_locking(2)).
+pub(crate) fn release(process: &Process, closed: impl IntoIterator<Item = OpenFile>) {
+    for file in closed {
+        let owner = Owner::Process(process.pages().number());
+        file_locks::release(file.description.id(), owner);
+    }
 }
 
 /// Closes everything: the process exits.
 pub(super) fn remove(process: &Process) {
     let removed = ALL.lock().remove(&process.pages().number());
-    drop(removed);
+    let files = removed.map(|files| core::mem::take(&mut files.lock().files));
+    release(process, files.into_iter().flat_map(BTreeMap::into_values));
 }

@@ -70,6 +70,13 @@ pub(super) fn action(pages: &ProcessPages) -> Action {
     }
 }
 
+/// Returns the id by which programs know the process of a number.
+pub(crate) fn pid(number: u64) -> Option<u64> {
+    let processes = PROCESSES.lock();
+    let at = search(&processes, number).ok()?;
+    Some(processes[at].pages().pid())
+}
+
 /// Finds a thread of any process.
 pub(crate) fn handle(thread: u64) -> Option<Arc<ThreadHandle>> {
     let processes = PROCESSES.lock();

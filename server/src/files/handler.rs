@@ -59,7 +59,7 @@ impl<F: FileSystem> Files<F> {
             operation::READDIR => self.list(request),
             operation::STATFS => self.statistics(request),
             operation::FLAGS => self.flags(request.words),
-            operation::FLOCK => Err(Errno::ENOLCK),
+            operation::SIZE => self.size(request.words[0]),
             _ => Err(Errno::ENOSYS),
         }
     }
@@ -120,7 +120,7 @@ impl<F: FileSystem> Handler for Files<F> {
         }
         let mut words = reply::words(result);
         if request.operation == operation::OPEN && result.is_ok() {
-            words[1] = self.mode(request.words[3]);
+            (words[1], words[2]) = self.identity(request.words[3]);
         }
         Reply {
             words,
@@ -130,10 +130,18 @@ impl<F: FileSystem> Handler for Files<F> {
 }
 
 impl<F: FileSystem> Files<F> {
-    /// Returns the `st_mode` of an open file.
-    fn mode(&mut self, handle: u64) -> u64 {
-        let inode = self.open.find(handle).map(|description| description.inode);
-        let attributes = inode.and_then(|inode| self.system.attributes(inode));
-        attributes.map_or(0, |of| u64::from(of.kind.mode() | of.permissions))
+    /// Returns `st_mode` and `st_ino` of an open file.
+    fn identity(&mut self, handle: u64) -> (u64, u64) {
+        let Ok(inode) = self.open.find(handle).map(|description| description.inode) else {
+            return (0, 0);
+        };
+        let attributes = self.system.attributes(inode);
+        let mode = attributes.map_or(0, |of| u64::from(of.kind.mode() | of.permissions));
+        (mode, inode)
+    }
+
+    fn size(&mut self, handle: u64) -> Result<u64, Errno> {
+        let inode = self.open.find(handle)?.inode;
+        Ok(self.system.attributes(inode)?.size)
     }
 }

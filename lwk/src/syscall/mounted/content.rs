@@ -190,11 +190,6 @@ pub(super) fn allocate(
     Ask::of_file(&file, operation::ALLOCATE, &[mode, at, length]).submit(thread)
 }
 
-/// flock(2).
-pub(super) fn lock(thread: Box<Thread>, file: File, [_, how, ..]: Arguments) -> Flow {
-    Ask::of_file(&file, operation::FLOCK, &[how]).submit(thread)
-}
-
 /// Advice, which nothing follows from.
 pub(super) fn nothing(thread: Box<Thread>, _: File, _: Arguments) -> Flow {
     finish(thread, Ok(0))

@@ -9,6 +9,7 @@ use crate::model::errno::Errno;
 use crate::model::number::{DUP, DUP3, FCNTL};
 use crate::syscall::delegate::{delegate, finish};
 use crate::syscall::mounted::ask::Ask;
+use crate::syscall::mounted::locks::{self, command as lock};
 use crate::syscall::mounted::routed::{Arguments, Routed};
 use crate::task::flow::Flow;
 use crate::task::mounted::{self, Description, OpenFile};
@@ -32,7 +33,7 @@ mod command {
 /// close(2): the base closes the placeholder.
 pub(super) fn close(thread: Box<Thread>, _: u64, [fd, ..]: Arguments) -> Routed {
     let closed = mounted::files(&thread.process).and_then(|files| files.lock().remove(fd));
-    drop(closed);
+    mounted::release(&thread.process, closed);
     Routed::Base(thread)
 }
 
@@ -59,7 +60,7 @@ pub(super) fn close_range(
         }
         _ => return Routed::Base(thread),
     };
-    drop(closed);
+    mounted::release(&thread.process, closed);
     Routed::Base(thread)
 }
 
@@ -102,7 +103,7 @@ fn copied(
                 ),
                 None => files.lock().remove(fd),
             };
-            drop(before);
+            mounted::release(&thread.process, before);
         }
         finish(thread, result)
     })
@@ -132,6 +133,10 @@ pub(super) fn control(thread: Box<Thread>, file: Arc<Description>, arguments: Ar
                 finish(thread, result.map(|_| 0))
             })
             .submit(thread),
-        _ => finish(thread, Err(Errno::ENOLCK)),
+        lock::GETLK | lock::SETLK | lock::SETLKW => locks::range(thread, file, arguments),
+        lock::OFD_GETLK | lock::OFD_SETLK | lock::OFD_SETLKW => {
+            locks::range(thread, file, arguments)
+        }
+        _ => finish(thread, Err(Errno::EINVAL)),
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn list(
 
 /// chdir(2) to a server's directory.
 pub(super) fn enter(thread: Box<Thread>, target: Target, _: Arguments) -> Flow {
-    let description = Description::new(&target.mount, normalized(&target.full_path()));
+    let description = Description::new(&target.mount, normalized(&target.full_path()), PLACE);
     let words = [PLACE, 0, description.handle];
     Ask::of_path(&target, operation::OPEN, &words)
         .then(move |thread, words| entered(thread, words, description))

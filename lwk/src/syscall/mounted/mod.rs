@@ -13,6 +13,7 @@ mod ask;
 mod content;
 mod descriptors;
 mod directory;
+mod locks;
 mod map;
 mod names;
 mod open;

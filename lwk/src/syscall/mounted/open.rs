@@ -65,7 +65,7 @@ pub(super) fn open_as(
 fn open_file(thread: Box<Thread>, target: &Target, flags: u64, mode: u64) -> Flow {
     let flags = u64::from(flags as u32);
     let umask = mounted::files(&thread.process).map_or(0, |files| files.lock().umask);
-    let description = Description::new(&target.mount, target.full_path());
+    let description = Description::new(&target.mount, target.full_path(), flags);
     let words = [flags, mode & PERMISSIONS & !umask, description.handle];
     let file = OpenFile {
         description,
@@ -80,6 +80,7 @@ fn opened(thread: Box<Thread>, words: Words, file: OpenFile) -> Flow {
     if let Err(error) = result(&words) {
         return finish(thread, Err(error));
     }
+    file.description.set_inode(words[2]);
     Flow::handler(thread, move |mut thread| async move {
         let fd = open_placeholder(&mut thread, file.closes_on_exec).await;
         let fd = match fd {
@@ -88,7 +89,7 @@ fn opened(thread: Box<Thread>, words: Words, file: OpenFile) -> Flow {
         };
         let before =
             mounted::files(&thread.process).and_then(|files| files.lock().insert(fd, file));
-        drop(before);
+        mounted::release(&thread.process, before);
         finish(thread, Ok(fd))
     })
 }

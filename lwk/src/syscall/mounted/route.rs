@@ -8,7 +8,9 @@ use crate::model::number as call;
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::routed::{Arguments, Routed};
 use crate::syscall::mounted::target::{AT_FDCWD, Place, Target};
-use crate::syscall::mounted::{content, descriptors, directory, map, names, open, status, target};
+use crate::syscall::mounted::{
+    content, descriptors, directory, locks, map, names, open, status, target,
+};
 use crate::task::flow::Flow;
 use crate::task::mounted::{self, Description, MountedFiles};
 use crate::task::thread::Thread;
@@ -137,7 +139,7 @@ fn about(number: u64) -> Option<About> {
         call::SENDFILE | call::SPLICE => File(content::invalid),
         call::COPY_FILE_RANGE => File(content::across),
         call::IOCTL => File(content::no_terminal),
-        call::FLOCK => File(content::lock),
+        call::FLOCK => File(locks::whole),
         call::MMAP => Process(map::map),
         call::OPEN => Path(HERE, 0, open::open),
         call::CREAT => Path(HERE, 0, open::create),

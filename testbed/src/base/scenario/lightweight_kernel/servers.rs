@@ -34,6 +34,7 @@ const SERVED: &str = "/tmp/served=file";
 const SCRIPTS: &[(&str, &str)] = &[
     ("names", include_str!("servers/names.sh")),
     ("content", include_str!("servers/content.sh")),
+    ("locks", include_str!("servers/locks.sh")),
     ("programs", include_str!("servers/programs.sh")),
 ];
 
