@@ -146,6 +146,12 @@ impl MountedFiles {
         self.files.get(&(fd as u32))
     }
 
+    /// Whether any descriptor is of a file.
+    pub(crate) fn is_any_of(&self, file: FileId) -> bool {
+        let mut files = self.files.values();
+        files.any(|open| open.description.id() == file)
+    }
+
     /// Returns it to change it.
     pub(crate) fn file_mut(&mut self, fd: u64) -> Option<&mut OpenFile> {
         self.files.get_mut(&(fd as u32))

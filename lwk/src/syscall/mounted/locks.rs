@@ -19,7 +19,7 @@ use crate::syscall::mounted::routed::Arguments;
 use crate::task::file_locks::{self, LockSpace};
 use crate::task::flow::Flow;
 use crate::task::futex;
-use crate::task::mounted::Description;
+use crate::task::mounted::{self, Description};
 use crate::task::process_table;
 use crate::task::thread::Thread;
 
@@ -275,6 +275,12 @@ fn describe(bytes: &mut [u8; SIZE], lock: &FileLock) {
     bytes[PROCESS..PROCESS + 4].copy_from_slice(&process.to_le_bytes());
 }
 
+/// Whether the thread's process has a file open.
+fn is_open(thread: &Thread, file: &Description) -> bool {
+    let files = mounted::files(&thread.process);
+    files.is_some_and(|files| files.lock().is_any_of(file.id()))
+}
+
 /// Sets or removes a lock, or waits for it. The thread's extended state is saved.
 fn apply(mut thread: Box<Thread>, file: &Arc<Description>, wanted: &Wanted) -> Flow {
     let place = (file.id(), wanted.space);
@@ -284,6 +290,11 @@ fn apply(mut thread: Box<Thread>, file: &Arc<Description>, wanted: &Wanted) -> F
     };
     let lock = wanted.lock(kind);
     match file_locks::set(place, lock) {
+        // Another thread may have closed it meanwhile, or ended the process: nothing else would unlock it.
+        Ok(true) if matches!(wanted.owner, Owner::Process(_)) && !is_open(&thread, file) => {
+            file_locks::unset(place, wanted.owner, (wanted.start, wanted.last));
+            return finish(thread, Err(Errno::EBADF));
+        }
         Ok(true) => return finish(thread, Ok(0)),
         Ok(false) if !wanted.waits => return finish(thread, Err(Errno::EAGAIN)),
         Ok(false) => {}
