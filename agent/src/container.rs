@@ -11,6 +11,8 @@ use crate::{Exec, ExitStatus};
 const MARK: [u8; 2] = [0x0a, 0x43];
 /// Folder of CRIU in a node whose image has it, with the libraries that it needs.
 pub const CRIU_FOLDER: &str = "/run/insula/criu";
+/// Folder of a container's images among its files, when those come from a node or go to one.
+pub const IMAGES: &str = "images";
 /// Length of a container's name in bytes.
 pub const NAME_MAX: usize = 63;
 
@@ -86,6 +88,10 @@ pub enum ContainerRequest {
     Processor,
     /// Say what keeps the container of this name from being moved, as [`ContainerAnswer::Lacks`].
     Obstacles(String),
+    /// Restore a container of images that may come from elsewhere: as [`Restore`](Self::Restore), but
+    /// nobody else has it. So no [`MoveStep::Keep`] comes, and it is removed if the connection ends before
+    /// [`MoveStep::Resume`].
+    Import(Imported),
 }
 
 /// A step of a move, in this order. [`ContainerAnswer`] follows.
@@ -121,6 +127,37 @@ pub struct Dumped {
     pub spec: ContainerSpec,
     /// Name of its output's pipe in the images, as `pipe:[123]`.
     pub output: String,
+}
+
+/// A container of images that may come from elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// Its name and address; its program is in the images.
+    pub spec: ContainerSpec,
+    /// What the images are of.
+    pub images: Images,
+    /// Whether its TCP connections are restored as closed ones.
+    pub close_connections: bool,
+}
+
+/// What images are of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Images {
+    /// A container, with the name of its output's pipe in the images.
+    Container(String),
+    /// Processes without namespaces of their own, as plain CRIU dumps them. They get those of a new
+    /// container.
+    Tree,
+}
+
+impl From<Dumped> for Imported {
+    fn from(dumped: Dumped) -> Self {
+        Self {
+            spec: dumped.spec,
+            images: Images::Container(dumped.output),
+            close_connections: false,
+        }
+    }
 }
 
 /// Answer to a [`ContainerRequest`].

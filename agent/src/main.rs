@@ -42,12 +42,16 @@ fn main() -> ExitCode {
     let role = words.next();
     let role = role.as_deref().and_then(|word| word.to_str());
     // A container's first process is one of its process ids, too.
-    if rustix::process::getpid().is_init() && role != Some(containers::INSIDE) {
+    let of_container = [containers::INSIDE, containers::TREE, containers::FIRST];
+    let is_of_container = role.is_some_and(|role| of_container.contains(&role));
+    if rustix::process::getpid().is_init() && !is_of_container {
         init::run();
     }
     match role {
         Some(program::EXEC) => program::exec(words),
         Some(containers::INSIDE) => containers::enter(words),
+        Some(containers::TREE) => containers::enter_tree(words),
+        Some(containers::FIRST) => containers::run_first(words),
         Some(containers::JOIN) => containers::join(words),
         Some(server::SERVE) => server::serve(),
         _ => {

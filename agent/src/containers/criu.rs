@@ -6,10 +6,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use insula_agent::container::CRIU_FOLDER;
+use insula_agent::container::{CRIU_FOLDER, IMAGES};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::program::PATH;
 
@@ -32,7 +36,18 @@ const COMMON: [&str; 7] = [
 /// Key of the network namespace in the images.
 pub(super) const NETWORK: &str = "network";
 
-/// A run of CRIU for a container: in its folder, with the images in `images` and all else in `work`.
+/// Folder of all but the images of a run, beside them.
+pub(super) const WORK: &str = "work";
+/// Time that a run has: less than the command waits for an answer. Images can be such that CRIU never ends.
+const TIMEOUT: Timespec = Timespec {
+    tv_sec: 110,
+    tv_nsec: 0,
+};
+/// Files in the folder of all else: CRIU's log, and the id of the first process that it has restored.
+const LOG: &str = "log";
+const PID: &str = "pid";
+
+/// A run of CRIU for a container.
 #[derive(Debug)]
 pub(super) struct Criu {
     command: Command,
@@ -41,31 +56,41 @@ pub(super) struct Criu {
 }
 
 impl Criu {
-    /// Prepares a run. `action` is CRIU's: `dump` or `restore`. The words `before` execute it.
+    /// Prepares a run with images and all else in this folder. `action` is CRIU's: `dump` or `restore`.
+    /// The words `before` execute it.
     pub(super) fn new(folder: &Path, action: &'static str, before: &[&str]) -> io::Result<Self> {
-        let program = program().ok_or_else(|| io::Error::other("there is no CRIU"))?;
-        let (images, work) = (folder.join("images"), folder.join("work"));
+        let (images, work) = (folder.join(IMAGES), folder.join(WORK));
         for folder in [&images, &work] {
             fs::create_dir_all(folder)?;
         }
-        let mut words = before.iter().map(OsString::from).chain(program);
+        let program = program(Path::new(CRIU_FOLDER)).ok_or_else(none)?;
+        let words = before.iter().map(OsString::from).chain(program);
+        Ok(Self::of(words, &images, work, action))
+    }
+
+    /// Prepares a restore in another root, where the folders have these paths.
+    pub(super) fn elsewhere(criu: &Path, images: &Path, work: &Path) -> io::Result<Self> {
+        let words = program(criu).ok_or_else(none)?.into_iter();
+        Ok(Self::of(words, images, work.to_owned(), "restore"))
+    }
+
+    fn of(
+        mut words: impl Iterator<Item = OsString>,
+        images: &Path,
+        work: PathBuf,
+        action: &'static str,
+    ) -> Self {
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words);
-        command.arg(action).args(COMMON);
-        command
-            .arg("--images-dir")
-            .arg(&images)
-            .arg("--work-dir")
-            .arg(&work);
-        command
-            .args(["--log-file", "log"])
-            .env_clear()
-            .env("PATH", PATH);
-        Ok(Self {
+        command.args(words).arg(action).args(COMMON);
+        command.arg("--images-dir").arg(images);
+        command.arg("--work-dir").arg(&work);
+        command.args(["--log-file", LOG]);
+        command.env_clear().env("PATH", PATH);
+        Self {
             command,
             work,
             action,
-        })
+        }
     }
 
     /// The command, to be given more.
@@ -73,16 +98,59 @@ impl Criu {
         &mut self.command
     }
 
+    /// The command, with what every restore has: the processes stand still, and the first one's id is
+    /// written.
+    pub(super) fn restores(&mut self, close_connections: bool) -> &mut Command {
+        let standing = ["--restore-detached", "--leave-stopped", "--pidfile", PID];
+        self.command.args(standing);
+        if close_connections {
+            self.command.arg("--tcp-close");
+        }
+        &mut self.command
+    }
+
     /// Runs it; its error is CRIU's first.
     pub(super) fn run(&mut self) -> io::Result<()> {
-        let status = self.command.status()?;
+        let mut child = self.command.spawn()?;
+        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        if !is_ready_in_time(&ended)? {
+            child.kill()?;
+            child.wait()?;
+            let what = format!(
+                "criu {} has not ended after {} s",
+                self.action, TIMEOUT.tv_sec
+            );
+            return Err(io::Error::other(what));
+        }
+        let status = child.wait()?;
         if status.success() {
             return Ok(());
         }
-        let log = fs::read(self.work.join("log")).unwrap_or_default();
+        let log = fs::read(self.work.join(LOG)).unwrap_or_default();
         let reason = reason(&String::from_utf8_lossy(&log));
         Err(io::Error::other(format!("criu {}: {reason}", self.action)))
     }
+}
+
+fn none() -> io::Error {
+    io::Error::other("there is no CRIU")
+}
+
+/// Waits until a file can be read, for the time that a run has.
+pub(super) fn is_ready_in_time(file: impl AsFd) -> io::Result<bool> {
+    loop {
+        match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&TIMEOUT)) {
+            Err(Errno::INTR) => {}
+            polled => return Ok(polled? > 0),
+        }
+    }
+}
+
+/// The first process that was restored, as CRIU tells it.
+pub(super) fn restored_process(work: &Path) -> io::Result<Pid> {
+    let pid = fs::read_to_string(work.join(PID))?;
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("CRIU names no process"))
 }
 
 /// The first error in CRIU's log, without time and place in its source. The limit that it would like
@@ -97,7 +165,7 @@ fn reason(log: &str) -> String {
 /// What the node lacks for moves.
 pub(super) fn lacks() -> Vec<String> {
     let mut lacks = Vec::new();
-    match program() {
+    match program(Path::new(CRIU_FOLDER)) {
         None => {
             lacks.push("CRIU (`insula image build --criu`, or install it in the root)".to_owned())
         }
@@ -126,9 +194,8 @@ fn check(words: &[OsString]) -> Result<(), String> {
     }
 }
 
-/// The words that begin its command line.
-fn program() -> Option<Vec<OsString>> {
-    let folder = Path::new(CRIU_FOLDER);
+/// The words that begin its command line, with the image's in this folder.
+fn program(folder: &Path) -> Option<Vec<OsString>> {
     let own = folder.join(PROGRAM);
     if own.exists() {
         let words = [

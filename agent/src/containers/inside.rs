@@ -80,7 +80,8 @@ pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn prepare(name: &str, folder: &Path) -> io::Result<()> {
+/// Gives this process a container's root, and makes it the first of its session.
+pub(super) fn prepare(name: &str, folder: &Path) -> io::Result<()> {
     Cgroup::of(name).join()?;
     sethostname(name.as_bytes())?;
     setsid()?;

@@ -11,6 +11,7 @@
 //! | `criu` | running CRIU |
 //! | `obstacles` | what keeps one from being moved |
 //! | `source`, `target` | the two ends of a move |
+//! | `tree` | processes that plain CRIU has dumped, in a container |
 //!
 //! They are children of the server and end with the node; if the server exits, they go on, but
 //! cannot be named any more.
@@ -25,10 +26,12 @@ mod output;
 mod source;
 mod table;
 mod target;
+mod tree;
 
 pub(crate) use cgroup::{JOIN, join};
 pub(crate) use inside::{INSIDE, enter};
 pub(crate) use table::Containers;
+pub(crate) use tree::{FIRST, TREE, enter as enter_tree, run_first};
 
 /// Folder of what the agent keeps of containers, in memory: a folder for each.
 const FOLDER: &str = "/run/insula/containers";

@@ -37,8 +37,8 @@ const ARP_NOTIFY: &str = "/proc/sys/net/ipv4/conf/default/arp_notify";
 
 /// Gives the calling thread namespaces for the processes that it starts from now on, with a network
 /// in them. Such a thread can start no other.
-pub(super) fn enter_new(address: Option<Ipv4Addr>) -> io::Result<File> {
-    let network = enter_new_network(address, Carrier::On)?;
+pub(super) fn enter_new(address: Option<Ipv4Addr>, carrier: Carrier) -> io::Result<File> {
+    let network = enter_new_network(address, carrier)?;
     unshare(
         UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWPID,
     )?;

@@ -23,7 +23,9 @@ use vsock::VsockStream;
 
 use super::cgroup::Cgroup;
 use super::inside::INSIDE;
+use super::namespaces::Carrier;
 use super::output::Log;
+use super::target::Origin;
 use super::{FOLDER, cards, criu, namespaces, obstacles, source, target};
 use crate::log::log;
 use crate::program::{SELF, set_environment};
@@ -77,7 +79,10 @@ impl Containers {
             }
             ContainerRequest::Dump(name) => return source::serve(self, &name, stream, reader),
             ContainerRequest::Restore(dumped) => {
-                return target::serve(self, dumped, stream, reader);
+                return target::serve(self, (dumped.into(), Origin::Node), stream, reader);
+            }
+            ContainerRequest::Import(imported) => {
+                return target::serve(self, (imported, Origin::Folder), stream, reader);
             }
             ContainerRequest::Settle { name, resume } => done(self.settle(&name, resume)),
         };
@@ -354,7 +359,7 @@ pub(super) struct Files {
     pub(super) output: File,
 }
 
-fn exit_status(status: WaitStatus) -> ExitStatus {
+pub(super) fn exit_status(status: WaitStatus) -> ExitStatus {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(status), _) => ExitStatus::Exited(status as u8),
         (None, signal) => ExitStatus::Killed(signal.unwrap_or_default() as u8),
@@ -385,7 +390,7 @@ fn in_namespaces(spec: &ContainerSpec) -> io::Result<(Child, Files)> {
     let mut command = command(spec, input)?;
     let address = spec.address;
     let (child, network) = namespaces::in_thread(move || {
-        let network = namespaces::enter_new(address)?;
+        let network = namespaces::enter_new(address, Carrier::On)?;
         Ok((command.spawn()?, network))
     })?;
     let files = Files {

@@ -6,33 +6,42 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use insula_agent::container::{ContainerAnswer, Dumped, MoveStep, Phase};
+use insula_agent::container::{ContainerAnswer, ContainerSpec, IMAGES, Images, Imported, MoveStep, Phase};
 use insula_agent::copy::{CopyMessage, Target, UnpackError, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;
 use vsock::VsockStream;
 
 use super::cgroup::{Cgroup, JOIN};
-use super::criu::{Criu, NETWORK};
+use super::criu::{Criu, NETWORK, WORK, restored_process};
 use super::table::{Container, Containers, Files, folder, remove_folder};
-use super::{FOLDER, namespaces};
+use super::{FOLDER, namespaces, tree};
 use crate::program::SELF;
 
 /// Where CRIU finds the root of the container.
 const ROOT: &str = "/run/insula/root";
 
+/// Where a container comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Another node, which has it until it is told to release it.
+    Node,
+    /// A folder of the base: nobody else has it.
+    Folder,
+}
+
 /// Receives a container's files and restores it; keeps it if told so, and otherwise removes it.
 pub(super) fn serve(
     containers: &Containers,
-    dumped: Dumped,
+    (imported, origin): (Imported, Origin),
     stream: &VsockStream,
     mut reader: Reader<VsockStream>,
 ) -> Result<(), FrameError> {
-    let name = dumped.spec.name.clone();
+    let name = imported.spec.name.clone();
     let mut received = false;
     let restored = containers.add(&name, || {
         received = true;
-        receive(&name, &mut reader).and_then(|()| restore(dumped))
+        receive(&name, &mut reader).and_then(|()| restore(imported))
     });
     if !received {
         skip(&mut reader);
@@ -45,7 +54,7 @@ pub(super) fn serve(
         }
     };
     let mut kept = false;
-    let followed = follow(&container, stream, &mut reader, &mut kept);
+    let followed = follow(&container, origin, (stream, &mut reader), &mut kept);
     if !kept {
         containers.discard(&container)?;
     }
@@ -65,15 +74,18 @@ fn skip(reader: &mut Reader<VsockStream>) {
 /// Takes the steps that follow a restore.
 fn follow(
     container: &Container,
-    stream: &VsockStream,
-    reader: &mut Reader<VsockStream>,
+    origin: Origin,
+    (stream, reader): (&VsockStream, &mut Reader<VsockStream>),
     kept: &mut bool,
 ) -> Result<(), FrameError> {
     frame::write(stream, &ContainerAnswer::Done)?;
     while let Some(step) = reader.read()? {
         match step {
             MoveStep::Keep => *kept = true,
-            MoveStep::Resume if *kept => container.resume()?,
+            MoveStep::Resume if *kept || origin == Origin::Folder => {
+                container.resume()?;
+                *kept = true;
+            }
             _ => return Ok(()),
         }
         frame::write(stream, &ContainerAnswer::Done)?;
@@ -97,10 +109,10 @@ fn receive(name: &str, reader: &mut Reader<VsockStream>) -> io::Result<()> {
 }
 
 /// Restores a container from the files in its folder.
-fn restore(dumped: Dumped) -> io::Result<Arc<Container>> {
-    let name = dumped.spec.name.clone();
+fn restore(imported: Imported) -> io::Result<Arc<Container>> {
+    let name = imported.spec.name.clone();
     let cgroup = Cgroup::of(&name);
-    let restored = cgroup.create().and_then(|()| restore_files(dumped));
+    let restored = cgroup.create().and_then(|()| restore_files(imported));
     if restored.is_err() {
         // What there is of it.
         let _ = cgroup.kill().and_then(|()| cgroup.remove());
@@ -109,8 +121,28 @@ fn restore(dumped: Dumped) -> io::Result<Arc<Container>> {
     restored
 }
 
-fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
-    let Dumped { spec, output } = dumped;
+fn restore_files(imported: Imported) -> io::Result<Arc<Container>> {
+    let Imported {
+        spec,
+        images,
+        close_connections,
+    } = imported;
+    let (pid, files) = match images {
+        Images::Container(output) => restore_container(&spec, &output, close_connections)?,
+        Images::Tree => tree::restore(&spec, close_connections)?,
+    };
+    for part in [IMAGES, WORK] {
+        fs::remove_dir_all(folder(&spec.name).join(part))?;
+    }
+    Ok(Container::adopt(spec, pid, Phase::Restored, files))
+}
+
+/// Restores a whole container; its first process.
+fn restore_container(
+    spec: &ContainerSpec,
+    output: &str,
+    close_connections: bool,
+) -> io::Result<(Pid, Files)> {
     let folder = folder(&spec.name);
     let address = spec.address;
     let network = namespaces::in_thread(move || {
@@ -118,9 +150,9 @@ fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
     })?;
     let (reader, writer) = io::pipe()?;
     let mut criu = Criu::new(&folder, "restore", &[SELF, JOIN, &spec.name])?;
-    criu.command()
-        .args(["--restore-detached", "--restore-sibling", "--leave-stopped"])
-        .args(["--root", ROOT, "--pidfile", "pid"])
+    criu.restores(close_connections)
+        .arg("--restore-sibling")
+        .args(["--root", ROOT])
         .args(["--inherit-fd", &format!("fd[0]:{NETWORK}")])
         .args(["--inherit-fd", &format!("fd[1]:{output}")])
         .stdin(network.try_clone()?)
@@ -129,15 +161,9 @@ fn restore_files(dumped: Dumped) -> io::Result<Arc<Container>> {
         namespaces::enter_mounts(ROOT)?;
         criu.run()
     })?;
-    let pid = fs::read_to_string(folder.join("work/pid"))?;
-    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("CRIU names no process"))?;
-    for part in ["images", "work"] {
-        fs::remove_dir_all(folder.join(part))?;
-    }
     let files = Files {
         network,
         output: File::from(OwnedFd::from(reader)),
     };
-    Ok(Container::adopt(spec, pid, Phase::Restored, files))
+    Ok((restored_process(&folder.join(WORK))?, files))
 }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use insula_agent::container::is_name;
 use insula_agent::processor::Processor;
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,14 @@ impl Description {
             Some(version) if version == u64::from(VERSION) => {}
             version => return Err(other_version(version)),
         }
-        serde_json::from_value(whole).map_err(|error| damaged(&error))
+        let read: Self = serde_json::from_value(whole).map_err(|error| damaged(&error))?;
+        match is_name(&read.name) && is_pipe(&read.output) {
+            true => Ok(read),
+            false => Err(CheckpointError::Damaged {
+                name: DESCRIPTION.to_owned(),
+                fault: "its name or its output is none".to_owned(),
+            }),
+        }
     }
 
     pub(super) fn write(&self, folder: &Folder) -> Result<(), CheckpointError> {
@@ -61,6 +69,15 @@ impl Description {
         content.push(b'\n');
         folder.write(DESCRIPTION, &content)
     }
+}
+
+/// Whether a text is the name of a pipe, as `/proc/PID/fd` shows it.
+#[must_use]
+pub fn is_pipe(text: &str) -> bool {
+    let number = text
+        .strip_prefix("pipe:[")
+        .and_then(|rest| rest.strip_suffix(']'));
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 fn damaged(error: &serde_json::Error) -> CheckpointError {

@@ -26,7 +26,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 pub use contents::Form;
-pub use description::Description;
+pub use description::{Description, is_pipe};
 
 use contents::Contents;
 use folder::Folder;

@@ -99,6 +99,22 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write a container to a folder, by CRIU: it stops, and goes on by `insula restore`, or by `criu
+    /// restore`
+    Checkpoint {
+        /// The container
+        #[arg(value_name = "CONTAINER")]
+        name: Name,
+        /// The folder, which is made or is empty
+        #[arg(short, long, value_name = "FOLDER")]
+        export: PathBuf,
+        /// Leave it running
+        #[arg(short = 'R', long)]
+        leave_running: bool,
+    },
+    /// Restore a container in a Linux node: of a folder that `insula checkpoint` has written, or of
+    /// processes without namespaces of their own that `criu dump` has written
+    Restore(Restore),
     /// Move programs to nodes and back as the load wants it, by the policies of files
     Policy {
         #[command(subcommand)]
@@ -437,6 +453,22 @@ pub(super) struct Exec {
     /// On a node of the lightweight kernel, have the files of this file server below this folder
     #[arg(long = "mount", value_name = "FOLDER=SERVER", value_parser = mount)]
     pub(super) mounts: Vec<Mount>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(super) node: Name,
+    /// The folder with its images
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(super) import: PathBuf,
+    /// Its name, if not that in the folder
+    #[arg(short, long)]
+    pub(super) name: Option<Name>,
+    /// Restore it with its TCP connections closed
+    #[arg(long)]
+    pub(super) tcp_close: bool,
 }
 
 /// What can be moved.

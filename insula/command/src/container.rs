@@ -1,16 +1,19 @@
 //! Containers in Linux nodes: `insula exec --container`, and what other commands do for them.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_exec::container::{self, ContainerRecord, ContainerView, StartRequest};
+use insula_exec::container::{
+    self, CheckpointRequest, ContainerRecord, ContainerView, RestoreRequest, StartRequest,
+};
 use insula_node::{Handle, NodeView};
 use serde_json::{Value, json};
 
-use super::cli::{Exec, Logs};
+use super::cli::{Exec, Logs, Restore};
 use super::exec::{FAILED, fail};
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
@@ -162,6 +165,39 @@ pub(super) fn migrate(
         moved.image_bytes >> 10,
         moved.held_packets
     ))
+}
+
+/// Writes a container to a folder.
+pub(super) fn checkpoint(
+    context: &Context,
+    name: &Name,
+    folder: &Path,
+    leave_running: bool,
+) -> Result<(), Failure> {
+    let request = CheckpointRequest {
+        name,
+        folder,
+        leave_running,
+    };
+    let written = container::checkpoint(&context.driver()?, &context.root, &request)?;
+    let stood_ms = written.stood_still.as_secs_f64() * 1e3;
+    output::line(&format!(
+        "container '{name}' is in {}: {} KiB, stood still for {stood_ms:.0} ms",
+        folder.display(),
+        written.bytes >> 10
+    ))
+}
+
+/// Restores a container of a folder, and prints its name.
+pub(super) fn restore(context: &Context, options: &Restore) -> Result<(), Failure> {
+    let request = RestoreRequest {
+        folder: &options.import,
+        node: &options.node,
+        name: options.name.as_ref(),
+        close_connections: options.tcp_close,
+    };
+    let record = container::restore(&context.driver()?, &context.root, &request)?;
+    output::line(record.name.as_str())
 }
 
 #[cfg(test)]

@@ -195,6 +195,19 @@ examples! {
             "insula upgrade web --image new",
         ],
     }
+    "insula-checkpoint": {
+        "Keep a container in a folder, and have it go on from there on another node" => [
+            "insula checkpoint shop --export /srv/shop",
+            "insula restore two --import /srv/shop",
+        ],
+        "Check such a folder" => ["cd /srv/shop && sha256sum --check SHA256SUMS"],
+    }
+    "insula-restore": {
+        "Restore processes that plain CRIU has dumped" => [
+            "criu dump --tree 1234 --images-dir /srv/dumped",
+            "insula restore two --import /srv/dumped --name dumped",
+        ],
+    }
     "insula-policy": {
         "Try the policies of insula.toml, then have them move programs" => [
             "insula policy run --dry-run",

@@ -84,6 +84,12 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Move { what, name, check } => migrate::migrate(context, &what, &name, check)?,
+        Command::Checkpoint {
+            name,
+            export,
+            leave_running,
+        } => container::checkpoint(context, &name, &export, leave_running)?,
+        Command::Restore(options) => container::restore(context, &options)?,
         Command::Upgrade {
             name,
             image,

@@ -42,11 +42,19 @@ pub(super) fn check(driver: &Driver, record: &ContainerRecord, target: &Name) ->
 pub(crate) fn check_nodes(driver: &Driver, from: &Name, to: &Name) -> Result<(), Error> {
     check_node_alone(driver, from)?;
     check_node_alone(driver, to)?;
-    let lacks = processor(driver, to)?.lacks(&processor(driver, from)?);
+    check_processor(driver, to, &processor(driver, from)?)
+}
+
+/// Checks whether a node's programs can use what of the processor others may use already.
+///
+/// # Errors
+/// What it lacks, or that its agent does not answer.
+pub(super) fn check_processor(driver: &Driver, to: &Name, used: &Processor) -> Result<(), Error> {
+    let lacks = processor(driver, to)?.lacks(used);
     match lacks.is_empty() {
         true => Ok(()),
         false => Err(lacking(to, &lacks).hint(format!(
-            "programs on '{from}' may use that: start '{to}' with a command line that leaves it enabled"
+            "its programs may use that: start '{to}' with a command line that leaves it enabled"
         ))),
     }
 }
@@ -76,7 +84,7 @@ pub(crate) fn check_container(driver: &Driver, node: &Name, name: &Name) -> Resu
     }
 }
 
-fn processor(driver: &Driver, node: &Name) -> Result<Processor, Error> {
+pub(super) fn processor(driver: &Driver, node: &Name) -> Result<Processor, Error> {
     match one(driver, node, ContainerRequest::Processor)? {
         ContainerAnswer::Processor(processor) => Ok(processor),
         _ => Err(unanswered(node)),

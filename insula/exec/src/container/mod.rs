@@ -6,6 +6,8 @@
 mod ask;
 mod change;
 mod check;
+mod export;
+mod import;
 mod peer;
 mod record;
 mod settle;
@@ -20,6 +22,8 @@ pub(crate) use start::check_node;
 pub(crate) use state::ask_node;
 
 pub use change::{log, remove, stop};
+pub use export::{CheckpointRequest, Written, checkpoint};
+pub use import::{RestoreRequest, restore};
 pub use record::{ContainerRecord, names};
 pub use settle::find;
 pub use start::{StartRequest, start};

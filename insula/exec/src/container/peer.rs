@@ -1,12 +1,17 @@
 //! A connection to the agent at one end of a move.
 
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 use insula_agent::Request;
-use insula_agent::container::{ContainerAnswer, ContainerRequest, DumpAnswer, Dumped, MoveStep};
-use insula_agent::copy::CopyMessage;
-use insula_agent::frame::{self, FrameError, Reader};
+use insula_agent::container::{
+    ContainerAnswer, ContainerRequest, DumpAnswer, Dumped, IMAGES, Imported, MoveStep,
+};
+use insula_agent::copy::{Copied, CopyMessage, Target, unpack};
+use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_base::error::{Error, Kind};
+use insula_checkpoint::Checkpoint;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
@@ -75,6 +80,46 @@ impl<'a> Peer<'a> {
         Ok(bytes)
     }
 
+    /// Receives the files of a container that was dumped into a folder; at most as many bytes as its node
+    /// can have.
+    pub(super) fn receive(&mut self, folder: &Path, bytes_max: u64) -> Result<(), Error> {
+        let target = Target {
+            path: folder,
+            name: None,
+        };
+        let stream = self.stream.try_clone();
+        let stream = stream.map_err(|error| unanswered(self.node).because(error))?;
+        // A reader takes no more than it is asked for, so the other one goes on after it.
+        let mut reader = Reader::new(stream.take(bytes_max));
+        let received = unpack(&mut reader, &target);
+        received.map(drop).map_err(|error| {
+            Error::new(format!("its files did not all come from '{}'", self.node)).because(error)
+        })
+    }
+
+    /// Has a container restored of the files of a folder; their size in bytes.
+    pub(super) fn import(
+        &mut self,
+        imported: Imported,
+        checkpoint: &Checkpoint,
+    ) -> Result<u64, Error> {
+        self.send(&Request::Container(ContainerRequest::Import(imported)))?;
+        let mut send = |message: &CopyMessage<'_>| self.send(message);
+        let sent = send_checkpoint(checkpoint, &mut send);
+        match sent {
+            Ok(bytes) => {
+                self.send(&CopyMessage::End(Copied::default()))?;
+                self.answer().map(|()| bytes)
+            }
+            Err(error) => {
+                self.send(&CopyMessage::Failed("its files cannot be read"))?;
+                // It is of no interest any more.
+                let _ = self.answer();
+                Err(error)
+            }
+        }
+    }
+
     /// Has it take a step.
     pub(super) fn step(&mut self, step: MoveStep) -> Result<(), Error> {
         self.send(&step)?;
@@ -87,6 +132,59 @@ impl<'a> Peer<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Mode bits of the files of a container.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Sends the files of a checkpoint; their size in bytes.
+fn send_checkpoint(
+    checkpoint: &Checkpoint,
+    send: &mut dyn FnMut(&CopyMessage<'_>) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    for path in ["", IMAGES] {
+        send(&CopyMessage::Folder {
+            path: path.as_bytes(),
+            mode: FOLDER_MODE,
+        })?;
+    }
+    let images = checkpoint
+        .images()
+        .map(|name| (name, format!("{IMAGES}/{name}")));
+    let logs = checkpoint.logs().map(|name| (name, name.to_owned()));
+    let mut all = 0;
+    for (name, path) in images.chain(logs) {
+        send(&CopyMessage::File {
+            path: path.as_bytes(),
+            mode: FILE_MODE,
+            modified_unix_s: 0,
+        })?;
+        all += send_file(checkpoint, name, send)?;
+    }
+    Ok(all)
+}
+
+/// Sends a file's content; its size in bytes.
+fn send_file(
+    checkpoint: &Checkpoint,
+    name: &str,
+    send: &mut dyn FnMut(&CopyMessage<'_>) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let failed = || Error::new(format!("the file {name} cannot be read"));
+    let (mut file, size) = checkpoint
+        .file(name)
+        .map_err(|error| failed().because(error))?;
+    let (mut left, mut piece) = (size, vec![0; BYTES_MAX]);
+    while left > 0 {
+        let wanted = usize::try_from(left).map_or(BYTES_MAX, |left| left.min(BYTES_MAX));
+        // All that was checked, and nothing else.
+        let read = file.read_exact(&mut piece[..wanted]);
+        read.map_err(|error| failed().because(error))?;
+        send(&CopyMessage::Bytes(&piece[..wanted]))?;
+        left -= wanted as u64;
+    }
+    Ok(size)
 }
 
 /// The error of a container to which a connection is just being made.

@@ -132,12 +132,20 @@ impl<'a> Records<'a> {
         }
     }
 
+    fn taken_addresses(&self) -> Result<BTreeSet<Ipv4Addr>, Error> {
+        let all = all(self.root)?.into_iter();
+        Ok(all.filter_map(|record| record.address).collect())
+    }
+
+    /// Whether a container can have this address, and none has it.
+    pub(super) fn is_free(&self, wanted: Ipv4Addr) -> Result<bool, Error> {
+        let can_be = LAST.map(address).any(|one| one == wanted);
+        Ok(can_be && !self.taken_addresses()?.contains(&wanted))
+    }
+
     /// An address that no container has.
     pub(super) fn free_address(&self) -> Result<Ipv4Addr, Error> {
-        let taken: BTreeSet<_> = all(self.root)?
-            .iter()
-            .filter_map(|record| record.address)
-            .collect();
+        let taken = self.taken_addresses()?;
         let mut addresses = LAST.map(address);
         let free = addresses.find(|address| !taken.contains(address));
         free.ok_or_else(no_address)
@@ -204,7 +212,10 @@ mod tests {
         let root = tree.root();
         let records = Records::lock(&root).unwrap();
         let first = records.free_address().unwrap();
+        assert!(records.is_free(first).unwrap());
         records.write(&record("one", Some(first))).unwrap();
+        assert!(!records.is_free(first).unwrap());
+        assert!(!records.is_free([10, 78, 0, 2].into()).unwrap());
         let second = records.free_address().unwrap();
         assert_ne!(first, second);
         records.write(&record("two", Some(second))).unwrap();

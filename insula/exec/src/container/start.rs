@@ -43,16 +43,7 @@ pub fn start(
 ) -> Result<ContainerRecord, Error> {
     let records = Records::lock(root)?;
     let StartRequest { name, node, .. } = *request;
-    if let Some(other) = read(root, name)? {
-        return Err(taken(
-            name,
-            &format!("a container on the node '{}'", other.node),
-        ));
-    }
-    let is_it = |one: &Handle| text(&one.info.name) == name.as_str();
-    if node::all(driver)?.iter().any(is_it) {
-        return Err(taken(name, "a node"));
-    }
+    check_name(driver, root, name)?;
     let there = check_node(driver, node)?;
     let record = ContainerRecord {
         name: name.clone(),
@@ -83,6 +74,21 @@ pub fn start(
                 .context(format!("the container '{name}' cannot be started"))
                 .nothing_kept())
         }
+    }
+}
+
+/// Checks that no container and no node has a name.
+pub(super) fn check_name(driver: &Driver, root: &Root, name: &Name) -> Result<(), Error> {
+    if let Some(other) = read(root, name)? {
+        return Err(taken(
+            name,
+            &format!("a container on the node '{}'", other.node),
+        ));
+    }
+    let is_it = |one: &Handle| text(&one.info.name) == name.as_str();
+    match node::all(driver)?.iter().any(is_it) {
+        true => Err(taken(name, "a node")),
+        false => Ok(()),
     }
 }
 

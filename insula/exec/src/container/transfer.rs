@@ -59,18 +59,31 @@ pub fn move_to(
     target: &Name,
 ) -> Result<MovedContainer, Error> {
     let _lock = record::lock_moves(root)?;
+    let record = as_it_is(driver, root, name)?;
+    check(driver, &record, target)?;
+    until_not_busy(|| attempt(driver, root, record.clone(), target))
+}
+
+/// The record of a container that nobody else moves, once an interrupted move of it is settled.
+pub(super) fn as_it_is(
+    driver: &Driver,
+    root: &Root,
+    name: &Name,
+) -> Result<ContainerRecord, Error> {
     let record = read(root, name)?.ok_or_else(|| no_container(name))?;
     let record = locate(driver, record.clone())?.unwrap_or(record);
-    let record = settle(driver, root, record)?;
-    check(driver, &record, target)?;
+    settle(driver, root, record)
+}
+
+/// Tries something again while connections are being made to the container, for a time.
+pub(super) fn until_not_busy<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let began = Instant::now();
     loop {
-        let attempt = attempt(driver, root, record.clone(), target);
         let again =
             |error: &Error| error.kind == Kind::Unavailable && began.elapsed() < BUSY_TIMEOUT;
-        match attempt {
+        match attempt() {
             Err(error) if again(&error) => thread::sleep(INTERVAL),
-            moved => return moved,
+            done => return done,
         }
     }
 }

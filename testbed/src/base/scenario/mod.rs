@@ -85,6 +85,7 @@ pub const ALL: &[&Scenario] = &[
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
     &container::move_linux::SCENARIO,
+    &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,

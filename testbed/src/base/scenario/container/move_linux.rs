@@ -4,7 +4,7 @@
 mod checks;
 pub(super) mod failures;
 mod kills;
-mod state;
+pub(super) mod state;
 pub(super) mod streams;
 pub(super) mod web;
 
@@ -175,7 +175,7 @@ fn logged(line: &str) -> Result<(), Finding> {
 }
 
 /// Waits until a container's log has a line.
-fn wait_for_line(container: &str, line: &str) -> Result<(), Finding> {
+pub(super) fn wait_for_line(container: &str, line: &str) -> Result<(), Finding> {
     wait_for(&format!("the line `{line}`"), || {
         let log = insula(&["logs", container])?;
         Ok(log.lines().any(|one| one == line).then_some(()))

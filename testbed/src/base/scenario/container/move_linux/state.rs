@@ -11,9 +11,9 @@ use super::wait_for_line;
 use crate::base::support::insula_command::{TIMEOUT, insula, insula_json, text};
 use crate::base::{Context, Finding};
 
-const PROGRAM: &str = include_str!("state.py");
+pub(in super::super) const PROGRAM: &str = include_str!("state.py");
 /// The container.
-const NAME: &str = "state";
+pub(in super::super) const NAME: &str = "state";
 /// What comes unread, as in the program.
 const UNREAD: [u8; 4096] = {
     let mut bytes = [0; 4096];
@@ -25,9 +25,9 @@ const UNREAD: [u8; 4096] = {
     bytes
 };
 /// Doors of the program.
-const ECHO: u16 = 80;
+pub(in super::super) const ECHO: u16 = 80;
 const HELD: u16 = 81;
-const CHECK: u16 = 82;
+pub(in super::super) const CHECK: u16 = 82;
 const HELD_CLOSED: u16 = 83;
 const MORE_THAN_READ: u16 = 84;
 const AT_ONCE: u16 = 85;
@@ -58,7 +58,7 @@ pub(super) fn play(source: &str, target: &str, context: &Context) -> Result<(), 
     insula(&["rm", "--force", NAME]).map(drop)
 }
 
-fn connect(address: &str, port: u16) -> Result<TcpStream, Finding> {
+pub(in super::super) fn connect(address: &str, port: u16) -> Result<TcpStream, Finding> {
     let stream = TcpStream::connect((address, port))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -66,7 +66,7 @@ fn connect(address: &str, port: u16) -> Result<TcpStream, Finding> {
 }
 
 /// Has the program check what it has.
-fn check(checks: &mut TcpStream) -> Result<(), Finding> {
+pub(in super::super) fn check(checks: &mut TcpStream) -> Result<(), Finding> {
     checks.write_all(b"?")?;
     let (mut told, mut byte) = (Vec::new(), [0]);
     while byte != *b"\n" {
@@ -78,7 +78,7 @@ fn check(checks: &mut TcpStream) -> Result<(), Finding> {
 }
 
 /// Each of many connections goes on.
-fn echo(many: &mut [TcpStream]) -> Result<(), Finding> {
+pub(in super::super) fn echo(many: &mut [TcpStream]) -> Result<(), Finding> {
     for (number, stream) in many.iter_mut().enumerate() {
         stream.write_all(&number.to_le_bytes())?;
     }

@@ -1,0 +1,178 @@
+//! Restoring a container of a folder: one that Insula has written, or processes that plain CRIU has dumped.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use insula_agent::Exec;
+use insula_agent::container::{ContainerSpec, Images, Imported, MoveStep};
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_checkpoint::{Checkpoint, Form};
+use insula_driver::Driver;
+use insula_driver::name::Name;
+
+use super::check::{check_node_alone, check_processor};
+use super::peer::Peer;
+use super::record::{ContainerRecord, Records};
+use super::start::{ContainerNode, check_name, check_node};
+
+/// A container to be restored.
+#[derive(Clone, Copy, Debug)]
+pub struct RestoreRequest<'a> {
+    /// The folder with its images.
+    pub folder: &'a Path,
+    /// The node.
+    pub node: &'a Name,
+    /// Its name, if it is to have another one, or is one of plain CRIU.
+    pub name: Option<&'a Name>,
+    /// Whether its TCP connections are restored as closed ones.
+    pub close_connections: bool,
+}
+
+/// Restores a container, and has it go on.
+///
+/// # Errors
+/// When the folder is damaged, or the node cannot restore it; nothing of it is left in the node.
+pub fn restore(
+    driver: &Driver,
+    root: &Root,
+    request: &RestoreRequest<'_>,
+) -> Result<ContainerRecord, Error> {
+    let folder = request.folder;
+    let checkpoint = Checkpoint::open(folder);
+    let checkpoint = checkpoint.map_err(|error| not_restorable(folder).because(error))?;
+    let name = name(&checkpoint, request)?;
+    let there = check_node(driver, request.node)?;
+    check(driver, request.node, &checkpoint)?;
+    let record = reserve(driver, root, (&name, &there, &checkpoint), request)?;
+    let imported = imported(&checkpoint, &record, request.close_connections);
+    let restored = Peer::connect(driver, request.node).and_then(|mut to| {
+        to.import(imported, &checkpoint)?;
+        to.step(MoveStep::Resume)
+    });
+    match restored {
+        Ok(()) => Ok(record),
+        Err(error) => {
+            Records::lock(root)?.remove(&name)?;
+            let context = format!("the container '{name}' was not restored");
+            let error = error.context(context).nothing_kept();
+            Err(
+                match checkpoint.has_connections() && !request.close_connections {
+                    true => error.hint("--tcp-close restores it with its TCP connections closed"),
+                    false => error,
+                },
+            )
+        }
+    }
+}
+
+/// The name that it will have.
+fn name(checkpoint: &Checkpoint, request: &RestoreRequest<'_>) -> Result<Name, Error> {
+    if let Some(name) = request.name {
+        return Ok(name.clone());
+    }
+    let described = checkpoint.description().map(|one| one.name.parse());
+    match described {
+        Some(Ok(name)) => Ok(name),
+        _ => Err(not_restorable(request.folder)
+            .because("it has no name".to_owned())
+            .hint("give it one by --name")),
+    }
+}
+
+/// Checks whether a node has what it needs.
+fn check(driver: &Driver, node: &Name, checkpoint: &Checkpoint) -> Result<(), Error> {
+    let checked = check_node_alone(driver, node).and_then(|()| match checkpoint.description() {
+        Some(description) => check_processor(driver, node, &description.processor),
+        None => Ok(()),
+    });
+    checked.map_err(|error| {
+        let what = format!("no container can be restored on '{node}'");
+        error.context(what).untouched()
+    })
+}
+
+/// Writes its record, with which it has a name and an address.
+fn reserve(
+    driver: &Driver,
+    root: &Root,
+    (name, there, checkpoint): (&Name, &ContainerNode, &Checkpoint),
+    request: &RestoreRequest<'_>,
+) -> Result<ContainerRecord, Error> {
+    let records = Records::lock(root)?;
+    check_name(driver, root, name)?;
+    let described = checkpoint.description();
+    let address = match there.record.network {
+        Some(_) => Some(address(&records, checkpoint, request)?),
+        None => None,
+    };
+    let record = ContainerRecord {
+        name: name.clone(),
+        node: request.node.clone(),
+        node_id: Some(there.id),
+        moving_to: None,
+        address,
+        command: described.map_or_else(Vec::new, |one| one.command.clone()),
+        created_unix_s: described.map_or_else(now_unix_s, |one| one.created_unix_s),
+    };
+    records.write(&record)?;
+    Ok(record)
+}
+
+/// The address that it had, or another one if its connections do not need that.
+fn address(
+    records: &Records<'_>,
+    checkpoint: &Checkpoint,
+    request: &RestoreRequest<'_>,
+) -> Result<Ipv4Addr, Error> {
+    let old = checkpoint.description().and_then(|one| one.address);
+    match old {
+        Some(old) if records.is_free(old)? => Ok(old),
+        Some(old) if checkpoint.has_connections() && !request.close_connections => {
+            Err(not_restorable(request.folder)
+                .because(format!(
+                    "its TCP connections need its address {old}, which is taken"
+                ))
+                .hint("--tcp-close restores it with its TCP connections closed"))
+        }
+        _ => records.free_address(),
+    }
+}
+
+fn imported(
+    checkpoint: &Checkpoint,
+    record: &ContainerRecord,
+    close_connections: bool,
+) -> Imported {
+    let words = record.command.iter().map(|word| word.clone().into_bytes());
+    let output = checkpoint.description().map(|one| one.output.clone());
+    Imported {
+        spec: ContainerSpec {
+            name: record.name.to_string(),
+            address: record.address,
+            exec: Exec {
+                words: words.collect(),
+                ..Exec::default()
+            },
+        },
+        images: match (checkpoint.form(), output) {
+            (Form::Container, Some(output)) => Images::Container(output),
+            _ => Images::Tree,
+        },
+        close_connections,
+    }
+}
+
+fn now_unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+fn not_restorable(folder: &Path) -> Error {
+    Error::new(format!(
+        "no container can be restored of {}",
+        folder.display()
+    ))
+    .untouched()
+}
