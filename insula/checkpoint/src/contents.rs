@@ -28,9 +28,10 @@ const INVENTORY_MAX: u32 = 14;
 const IDS_MAX: u32 = 12;
 const PROCESS_MAX: u32 = 5;
 const FILE_MAX: u32 = 22;
-/// Fields of a process's ids: namespaces that a container has of its own, and those that it has not.
+/// Fields of a process's ids: namespaces that a container has of its own (pid, net, ipc, uts, mount), and those
+/// that it has not (user, control group). One of time it has once CRIU has restored it.
 const OWN: [u32; 5] = [5, 6, 7, 8, 9];
-const SHARED: [u32; 3] = [10, 11, 12];
+const SHARED: [u32; 2] = [10, 11];
 /// Beginnings of the names of images.
 const CONNECTION: &str = "tcp-stream-";
 const PAGE_MAPS: [&str; 2] = ["pagemap-shmem-", "pagemap-"];

@@ -24,6 +24,8 @@ pub struct Description {
     pub name: String,
     /// Its address, if it was on the network of nodes and base.
     pub address: Option<Ipv4Addr>,
+    /// Ports of the base that led to it, as `127.0.0.1:8080:80`.
+    pub publish: Vec<String>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Time of its start, in seconds since 1970.

@@ -15,7 +15,7 @@ const COMMON: u32 = 0x5456_4319;
 /// Namespaces of the CRIU that writes them, and those of a container: pid, net, ipc, uts, mount, user,
 /// control group, time.
 const OUTSIDE: [u64; 8] = [1, 2, 3, 4, 6, 7, 11, 12];
-const INSIDE: [u64; 8] = [21, 22, 23, 24, 26, 7, 11, 12];
+const INSIDE: [u64; 8] = [21, 22, 23, 24, 26, 7, 11, 32];
 
 fn number(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -100,6 +100,7 @@ fn description() -> Description {
         version: Description::version(),
         name: "shop".into(),
         address: Some([10, 78, 255, 1].into()),
+        publish: vec!["8080:80".into()],
         command: vec!["/bin/server".into()],
         created_unix_s: 1,
         dumped_unix_s: 2,

@@ -17,6 +17,7 @@ use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
 use insula_exec::program::{self, Mount};
 use insula_image::Payload;
 use insula_node::NodeSpec;
+use insula_node::attachment::Publish;
 use insula_node::memory::MemorySpec;
 use insula_node::spec::{MEMORY, cpu_count};
 
@@ -215,6 +216,13 @@ pub(super) enum Command {
     /// Watch a kernel from outside: code that was changed, tasks and modules that are hidden, hangs,
     /// lockups, lack of memory. Prints what it finds, until the kernel ends
     Watch(Watch),
+    /// Be the process that forwards the published ports of a container
+    #[command(hide = true)]
+    Publish {
+        /// The container
+        #[arg(value_name = "CONTAINER")]
+        name: Name,
+    },
     /// Print a completion script for a shell
     Completion {
         /// The shell
@@ -429,6 +437,14 @@ pub(super) struct Exec {
     /// of its own. Its output is kept as its log
     #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "tty"])]
     pub(super) container: Option<Name>,
+    /// TCP ports of this system to forward to ports of the container, as 8080:80; they go with it
+    #[arg(
+        short,
+        long,
+        value_name = "[ADDRESS:]PORT[:CONTAINER-PORT]",
+        requires = "container"
+    )]
+    pub(super) publish: Vec<Publish>,
     /// Return as soon as the container is started, instead of showing its output until it ends
     #[arg(short, long, requires = "container")]
     pub(super) detach: bool,
@@ -466,6 +482,9 @@ pub(super) struct Restore {
     /// Its name, if not that in the folder
     #[arg(short, long)]
     pub(super) name: Option<Name>,
+    /// TCP ports of this system to forward to ports of it, instead of those in the folder
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:CONTAINER-PORT]")]
+    pub(super) publish: Vec<Publish>,
     /// Restore it with its TCP connections closed
     #[arg(long)]
     pub(super) tcp_close: bool,

@@ -1,5 +1,6 @@
 //! Containers in Linux nodes: `insula exec --container`, and what other commands do for them.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use insula_exec::container::{
     self, CheckpointRequest, ContainerRecord, ContainerView, RestoreRequest, StartRequest,
 };
 use insula_node::{Handle, NodeView};
+use nix::unistd::dup2_stdout;
 use serde_json::{Value, json};
 
 use super::cli::{Exec, Logs, Restore};
@@ -26,6 +28,7 @@ pub(super) fn start(context: &Context, name: &Name, options: &Exec) -> Result<Ex
         node: &options.name,
         words: &options.words,
         environment: &options.environment,
+        publish: &options.publish,
         directory: options.workdir.as_ref(),
     };
     let record = match container::start(&driver, &context.root, &request) {
@@ -82,7 +85,7 @@ pub(super) fn print(containers: &[ContainerView]) -> Result<(), Failure> {
 }
 
 fn table(containers: &[ContainerView]) -> Table {
-    let columns = ["CONTAINER", "STATE", "NODE", "ADDRESS", "COMMAND"];
+    let columns = ["CONTAINER", "STATE", "NODE", "ADDRESS", "PORTS", "COMMAND"];
     let mut table = Table::new(&columns.map(|column| (column, Align::Left)));
     for ContainerView {
         record,
@@ -100,10 +103,23 @@ fn table(containers: &[ContainerView]) -> Table {
             },
             record.node.to_string(),
             address.unwrap_or_else(|| "-".to_owned()),
+            ports(record),
             record.command.join(" "),
         ]);
     }
     table
+}
+
+/// Its published ports; `-` if there are none.
+fn ports(record: &ContainerRecord) -> String {
+    match &record.publish[..] {
+        [] => "-".to_owned(),
+        ports => ports
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(","),
+    }
 }
 
 /// Everything known about the container of that name, if there is one.
@@ -194,10 +210,25 @@ pub(super) fn restore(context: &Context, options: &Restore) -> Result<(), Failur
         folder: &options.import,
         node: &options.node,
         name: options.name.as_ref(),
+        publish: &options.publish,
         close_connections: options.tcp_close,
     };
     let record = container::restore(&context.driver()?, &context.root, &request)?;
     output::line(record.name.as_str())
+}
+
+/// Forwards the published ports of a container, until it is removed.
+pub(super) fn publish(context: &Context, name: &Name) -> Result<(), Failure> {
+    let to_null = || {
+        let null = File::options().write(true).open("/dev/null")?;
+        Ok(dup2_stdout(null)?)
+    };
+    let served = container::serve_ports(&context.root, name, io::stdout(), to_null);
+    if let Err(error) = &served {
+        // Who started it reads that.
+        output::print(&error.to_string())?;
+    }
+    Ok(served?)
 }
 
 #[cfg(test)]
@@ -213,6 +244,11 @@ mod tests {
                 node_id: None,
                 moving_to: None,
                 address: exit_code.is_none().then(|| [10, 78, 255, 1].into()),
+                publish: exit_code
+                    .is_none()
+                    .then(|| "8080:80".parse().unwrap())
+                    .into_iter()
+                    .collect(),
                 command: vec!["/bin/server".into(), "-x".into()],
                 created_unix_s: 0,
             },
@@ -228,11 +264,11 @@ mod tests {
         let lines: Vec<_> = table.lines().map(str::trim_end).collect();
         assert_eq!(
             lines[1],
-            "shop       running     web   10.78.255.1  /bin/server -x"
+            "shop       running     web   10.78.255.1  0.0.0.0:8080:80  /bin/server -x"
         );
         assert_eq!(
             lines[2],
-            "old        exited (3)  web   -            /bin/server -x"
+            "old        exited (3)  web   -            -                /bin/server -x"
         );
     }
 }

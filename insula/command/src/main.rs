@@ -137,6 +137,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),
         Command::Down(options) => return compose::down(context, &options),
+        Command::Publish { name } => container::publish(context, &name)?,
         Command::Supervise { here: true, .. } => supervise::supervise(context)?,
         Command::Supervise { names, .. } => node::supervise(context, &names)?,
     }

@@ -76,5 +76,6 @@ mod vsock;
 
 pub use devices::Devices;
 pub use hold::{HoldError, PacketHold};
+pub use publish::PublishedPorts;
 pub use server::{Server, has_driver};
 pub use static_nodes::make_static_nodes;

@@ -265,7 +265,7 @@ fn publish(devices: &Devices, device_events: &Arc<dyn DeviceEvents>) -> Vec<Publ
         return Vec::new();
     };
     let address = network.address(devices.id);
-    let limit = publish::limit();
+    let limit = publish::limit(publish::NODE_TIMEOUT);
     let opened = network.publish.iter().map(|one| {
         let (events, port) = (Arc::clone(device_events), *one);
         let report = move |text: &str| events.report(&format!("port {port}: {text}"));

@@ -55,6 +55,18 @@ pub fn unpack_all(names: &[&str], suite: &str, target: &Path) -> Result<(), Pack
     packages::unpack_with(apt.get(), &packages, target)
 }
 
+/// Downloads these packages of another suite, and nothing that they need, and unpacks them into `target`.
+///
+/// # Errors
+/// When the computer has no source of Debian 12, or apt or dpkg fails.
+pub fn unpack_only(names: &[&str], suite: &str, target: &Path) -> Result<(), PackageError> {
+    let computer = sources_of_computer()?;
+    let sources = mirror(&computer).map(|mirror| source(mirror, suite, "main"));
+    let apt = Apt::new(sources)?;
+    let packages: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    packages::unpack_with(apt.get(), &packages, target)
+}
+
 /// Sources of Debian that the computer's apt uses, one in a line, as [`SOURCE_FORMAT`].
 fn sources_of_computer() -> Result<String, PackageError> {
     let tool = Tool::new("apt-get").args(["indextargets", "--format", SOURCE_FORMAT]);

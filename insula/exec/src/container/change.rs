@@ -11,6 +11,7 @@ use insula_base::root::Root;
 use insula_driver::Driver;
 
 use super::ask::{self, ask};
+use super::ports;
 use super::record::{ContainerRecord, Records};
 use crate::agent::to_agent_at_once;
 
@@ -50,7 +51,11 @@ pub fn remove(
             let hint = "stop it first, or use --force".to_owned();
             Err(error.context(context).unchanged().hint(hint))
         }
-        _ => records.remove(&record.name),
+        _ => {
+            records.remove(&record.name)?;
+            ports::closed(root, record);
+            Ok(())
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use insula_virtio::PacketHold;
 use super::ask::refused;
 use super::check::{check_container, check_node_alone, processor};
 use super::peer::Peer;
+use super::ports;
 use super::record::{self, ContainerRecord, Records};
 use super::settle::source_has_it;
 use super::start::check_node;
@@ -135,6 +136,7 @@ impl<'a> Dump<'a> {
             }
         }
         Records::lock(root)?.remove(&self.record.name)?;
+        ports::closed(root, self.record);
         Ok(Written {
             stood_still: self.began.elapsed(),
             bytes: self.bytes,
@@ -172,6 +174,7 @@ fn copy<'a>(
         version: Description::version(),
         name: record.name.to_string(),
         address: record.address,
+        publish: record.publish.iter().map(ToString::to_string).collect(),
         command: record.command.clone(),
         created_unix_s: record.created_unix_s,
         dumped_unix_s: SystemTime::now()

@@ -11,9 +11,11 @@ use insula_base::root::Root;
 use insula_checkpoint::{Checkpoint, Form};
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_node::attachment::Publish;
 
 use super::check::{check_node_alone, check_processor};
 use super::peer::Peer;
+use super::ports;
 use super::record::{ContainerRecord, Records};
 use super::start::{ContainerNode, check_name, check_node};
 
@@ -26,6 +28,8 @@ pub struct RestoreRequest<'a> {
     pub node: &'a Name,
     /// Its name, if it is to have another one, or is one of plain CRIU.
     pub name: Option<&'a Name>,
+    /// Ports of the base that lead to it, instead of those that did so before.
+    pub publish: &'a [Publish],
     /// Whether its TCP connections are restored as closed ones.
     pub close_connections: bool,
 }
@@ -47,7 +51,8 @@ pub fn restore(
     check(driver, request.node, &checkpoint)?;
     let record = reserve(driver, root, (&name, &there, &checkpoint), request)?;
     let imported = imported(&checkpoint, &record, request.close_connections);
-    let restored = Peer::connect(driver, request.node).and_then(|mut to| {
+    let restored = ports::open(&record).and_then(|()| {
+        let mut to = Peer::connect(driver, request.node)?;
         to.import(imported, &checkpoint)?;
         to.step(MoveStep::Resume)
     });
@@ -55,6 +60,7 @@ pub fn restore(
         Ok(()) => Ok(record),
         Err(error) => {
             Records::lock(root)?.remove(&name)?;
+            ports::closed(root, &record);
             let context = format!("the container '{name}' was not restored");
             let error = error.context(context).nothing_kept();
             Err(
@@ -107,17 +113,33 @@ fn reserve(
         Some(_) => Some(address(&records, checkpoint, request)?),
         None => None,
     };
+    let publish = publish(checkpoint, request)?;
+    ports::check(&publish, address.is_some())?;
     let record = ContainerRecord {
         name: name.clone(),
         node: request.node.clone(),
         node_id: Some(there.id),
         moving_to: None,
         address,
+        publish,
         command: described.map_or_else(Vec::new, |one| one.command.clone()),
         created_unix_s: described.map_or_else(now_unix_s, |one| one.created_unix_s),
     };
     records.write(&record)?;
     Ok(record)
+}
+
+/// The ports that it had, or others.
+fn publish(checkpoint: &Checkpoint, request: &RestoreRequest<'_>) -> Result<Vec<Publish>, Error> {
+    let described = checkpoint.description().map(|one| &one.publish[..]);
+    match (request.publish, described) {
+        ([], Some(described)) => described
+            .iter()
+            .map(|port| port.parse())
+            .collect::<Result<_, _>>()
+            .map_err(|error| not_restorable(request.folder).because(error)),
+        (given, _) => Ok(given.to_vec()),
+    }
 }
 
 /// The address that it had, or another one if its connections do not need that.

@@ -12,6 +12,7 @@ use insula_base::root::Root;
 use insula_base::state::{self, AtomicFile, Lock, RUN};
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_node::attachment::Publish;
 use serde::{Deserialize, Serialize};
 
 use super::settle::locate;
@@ -42,6 +43,9 @@ pub struct ContainerRecord {
     pub moving_to: Option<Name>,
     /// Its address, if it is on the network of nodes and base.
     pub address: Option<Ipv4Addr>,
+    /// Ports of the base that lead to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<Publish>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Time of its start, in seconds since 1970.
@@ -93,8 +97,13 @@ pub(super) fn all(root: &Root) -> Result<Vec<ContainerRecord>, Error> {
     Ok(found)
 }
 
+/// Where the records lie.
+pub(super) fn folder(root: &Root) -> PathBuf {
+    root.path(&format!("{RUN}/{FOLDER}"))
+}
+
 fn path(root: &Root, name: &Name) -> PathBuf {
-    root.path(&format!("{RUN}/{FOLDER}/{name}{ENDING}"))
+    folder(root).join(format!("{name}{ENDING}"))
 }
 
 impl<'a> Records<'a> {
@@ -201,6 +210,7 @@ mod tests {
             node_id: Some(3),
             moving_to: None,
             address,
+            publish: vec!["127.0.0.1:8080:80".parse().unwrap()],
             command: vec!["/bin/true".into()],
             created_unix_s: 1,
         }

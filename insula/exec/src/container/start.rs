@@ -10,9 +10,11 @@ use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::{Name, text};
+use insula_node::attachment::Publish;
 use insula_node::{self as node, Handle, NodeRecord};
 
 use super::ask::{TIMEOUT, ask};
+use super::ports;
 use super::record::{ContainerRecord, Records, read};
 use crate::agent::to_agent;
 
@@ -27,6 +29,8 @@ pub struct StartRequest<'a> {
     pub words: &'a [OsString],
     /// Additional environment variables.
     pub environment: &'a [(OsString, OsString)],
+    /// Ports of the base that lead to it.
+    pub publish: &'a [Publish],
     /// Its working directory, `/` by default.
     pub directory: Option<&'a OsString>,
 }
@@ -45,6 +49,7 @@ pub fn start(
     let StartRequest { name, node, .. } = *request;
     check_name(driver, root, name)?;
     let there = check_node(driver, node)?;
+    ports::check(request.publish, there.record.network.is_some())?;
     let record = ContainerRecord {
         name: name.clone(),
         node: node.clone(),
@@ -54,6 +59,7 @@ pub fn start(
             Some(_) => Some(records.free_address()?),
             None => None,
         },
+        publish: request.publish.to_vec(),
         command: request
             .words
             .iter()
@@ -66,10 +72,13 @@ pub fn start(
     let stream = to_agent(driver, node)?;
     records.write(&record)?;
     let spec = request.spec(&record);
-    match ask(node, &stream, TIMEOUT, ContainerRequest::Start(spec)) {
+    let started = ports::open(&record)
+        .and_then(|()| ask(node, &stream, TIMEOUT, ContainerRequest::Start(spec)));
+    match started {
         Ok(_) => Ok(record),
         Err(error) => {
             records.remove(name)?;
+            ports::closed(root, &record);
             Err(error
                 .context(format!("the container '{name}' cannot be started"))
                 .nothing_kept())

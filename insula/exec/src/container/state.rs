@@ -10,6 +10,7 @@ use insula_driver::name::Name;
 use serde::Serialize;
 
 use super::ask::ask;
+use super::ports;
 use super::record::{ContainerRecord, Records};
 use super::settle;
 use crate::agent::to_agent_at_once;
@@ -33,12 +34,15 @@ pub struct ContainerView {
     pub pid: Option<u32>,
 }
 
-/// All containers, by name. Records of containers whose nodes were removed are removed.
+/// All containers, by name. Records of containers whose nodes were removed are removed, and ports opened
+/// again whose process was killed.
 ///
 /// # Errors
 /// When records cannot be read.
 pub fn list(driver: &Driver, root: &Root) -> Result<Vec<ContainerView>, Error> {
     let records = settle::all(driver, root)?;
+    // Best effort: the containers themselves run.
+    let _ = ports::ensure(root, &records);
     let mut views = Vec::new();
     let mut nodes: Vec<_> = records.iter().map(|record| &record.node).collect();
     nodes.sort();
@@ -117,6 +121,7 @@ mod tests {
             node_id: None,
             moving_to: None,
             address: None,
+            publish: Vec::new(),
             command: Vec::new(),
             created_unix_s: 0,
         };

@@ -1,6 +1,6 @@
 //! Ports of the base that lead to ports of a node.
 //!
-//! The node's supervisor accepts and forwards connections: one thread per port, two descriptors per
+//! The node's supervisor, or a process of a container's, accepts and forwards connections: one thread per port, two descriptors per
 //! connection, limited by its descriptors. A client beyond the limit gets a reset.
 
 mod flow;
@@ -11,10 +11,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
+use std::time::Duration;
 
 use insula_node::attachment::Publish;
 use mio::Waker;
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 pub(super) use relay::Limit;
 use relay::Relay;
@@ -24,12 +25,17 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Descriptors reserved for everything else: devices and their backends.
 const DESCRIPTORS_KEPT: u64 = 256;
 
-/// The number of connections that this process has descriptors for.
-pub(super) fn limit() -> Arc<Limit> {
+/// Time a node gets to accept a connection.
+pub(super) const NODE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time a container gets: while it is moved, it accepts none. TCP itself gives up before that.
+const CONTAINER_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// As many connections as this process has descriptors for.
+pub(super) fn limit(connect_timeout: Duration) -> Arc<Limit> {
     let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
     let connections = descriptors.saturating_sub(DESCRIPTORS_KEPT) / 2;
     let connections = usize::try_from(connections).unwrap_or(CONNECTIONS_MAX);
-    Limit::new(connections.clamp(1, CONNECTIONS_MAX))
+    Limit::new(connections.clamp(1, CONNECTIONS_MAX), connect_timeout)
 }
 
 /// An open port. Dropping it closes the port; connections go on.
@@ -62,6 +68,27 @@ impl Published {
     }
 }
 
+/// Open ports that lead to a container. Dropping it closes them.
+#[derive(Debug)]
+pub struct PublishedPorts(#[expect(dead_code, reason = "held, not used")] Vec<Published>);
+
+impl PublishedPorts {
+    /// Opens ports, and forwards connections to this address. Raises the limit of descriptors of this process
+    /// for them.
+    ///
+    /// # Errors
+    /// When one cannot be opened; none is.
+    pub fn open(ports: &[Publish], address: Ipv4Addr) -> io::Result<Self> {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+        let limit = limit(CONTAINER_TIMEOUT);
+        let opened = ports
+            .iter()
+            .map(|port| Published::open(port, address, &limit, |_| ()));
+        Ok(Self(opened.collect::<io::Result<_>>()?))
+    }
+}
+
 impl Drop for Published {
     fn drop(&mut self) {
         // If the wake-up fails, the thread notices at its next timeout.
@@ -88,7 +115,7 @@ mod tests {
             base: port(&TcpListener::bind("127.0.0.1:0").unwrap()),
             node: port(&server),
         };
-        let limit = Limit::new(connections);
+        let limit = Limit::new(connections, NODE_TIMEOUT);
         let published = Published::open(&publish, Ipv4Addr::LOCALHOST, &limit, |_| ()).unwrap();
         (server, publish, published)
     }

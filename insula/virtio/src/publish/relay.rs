@@ -17,8 +17,6 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::flow::{Flow, Progress};
 
-/// Time a node gets to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which unaccepted connections are checked, and accept() is retried after a lack of
 /// descriptors.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,18 +29,21 @@ const LISTENER: Token = Token(usize::MAX);
 /// Wake-up to close the port.
 pub(super) const CLOSE: Token = Token(usize::MAX - 1);
 
-/// A limit on the connections of all ports that share it.
+/// Limits on the connections of all ports that share them.
 #[derive(Debug)]
 pub(in super::super) struct Limit {
     max: usize,
+    /// Time that the other side gets to accept one.
+    connect_timeout: Duration,
     open: AtomicUsize,
 }
 
 impl Limit {
-    /// A limit of `max` connections at a time.
-    pub(in super::super) fn new(max: usize) -> Arc<Self> {
+    /// At most `max` connections at a time, each of which is accepted within this time.
+    pub(in super::super) fn new(max: usize, connect_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             max,
+            connect_timeout,
             open: AtomicUsize::new(0),
         })
     }
@@ -239,9 +240,10 @@ impl Relay {
 
     /// Resets the clients of a node that does not accept in time.
     fn drop_unaccepted(&mut self) {
+        let timeout = self.limit.connect_timeout;
         let is_late = |_: &usize, one: &mut Connection| {
             one.connecting_since
-                .is_some_and(|since| since.elapsed() > CONNECT_TIMEOUT)
+                .is_some_and(|since| since.elapsed() > timeout)
         };
         for (_, late) in self.connections.extract_if(.., is_late) {
             refuse(late.client);

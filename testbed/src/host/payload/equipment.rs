@@ -1,6 +1,7 @@
 //! Payload of every machine: the project's own programs, module and nodes' initial file system.
 
 use std::io;
+use std::path::Path;
 
 use super::module::{self, ModuleError};
 use super::node_initrd::{self, NodeInitrdError};
@@ -34,7 +35,12 @@ pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 
 /// Path inside of CRIU, which has its libraries beside it.
 pub const CRIU_PATH: &str = "/payload/criu/criu";
-/// The suite of Debian that it comes from.
+/// Folder inside of `crit`, by which CRIU's images are read, for Python.
+pub const CRIT_PATH: &str = "/payload/crit";
+/// Its packages, of which only Python's modules are needed.
+const CRIT: [&str; 2] = ["python3-pycriu", "python3-protobuf"];
+const MODULES: &str = "usr/lib/python3/dist-packages";
+/// The suite of Debian that they come from.
 const CRIU_SUITE: &str = "sid";
 
 /// Package and path of the program that makes root images.
@@ -94,6 +100,7 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
         payload.program(&format!("bin/{name}"), Content::File(file));
     }
     add_criu(&mut payload, progress)?;
+    add_crit(&mut payload, progress)?;
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let modules = module::build(&kernels::fetch(base, progress)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
@@ -143,6 +150,33 @@ fn add_criu(payload: &mut Payload, progress: &mut dyn FnMut(&str)) -> Result<(),
             .into_owned();
         if path.is_file() && name.contains(".so") {
             payload.program(&format!("criu/{name}"), Content::File(path));
+        }
+    }
+    Ok(())
+}
+
+/// Adds `crit` of the same Debian.
+fn add_crit(payload: &mut Payload, progress: &mut dyn FnMut(&str)) -> Result<(), EquipmentError> {
+    let folder = project::build().join("crit");
+    if !folder.exists() {
+        progress("fetching crit (under a minute)");
+        let work = tempfile::tempdir_in(project::build())?;
+        backports::unpack_only(&CRIT, CRIU_SUITE, work.path())?;
+        std::fs::rename(work.keep(), &folder)?;
+    }
+    add_folder(payload, &folder.join(MODULES), "crit")?;
+    Ok(())
+}
+
+/// Adds the files of a folder, and of those in it.
+fn add_folder(payload: &mut Payload, folder: &Path, inside: &str) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let inside = format!("{inside}/{name}");
+        match path.is_dir() {
+            true => add_folder(payload, &path, &inside)?,
+            false => payload.file(&inside, Content::File(path)),
         }
     }
     Ok(())

@@ -2,6 +2,10 @@
 //! read from them: no request fails, and the node keeps its name. An upgrade that fails midway, or
 //! whose command is killed, is undone.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -32,6 +36,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 /// The node, and the one beside it during an upgrade.
 const NODE: &str = "site";
 const BESIDE: &str = "site.upgrade";
+/// Port of the base by which clients reach nginx.
+const PORT: u16 = 8081;
+/// Another one, which is tried alone.
+const OWN_PORT: u16 = 8082;
 /// Connections that live throughout.
 const CONNECTIONS: usize = 10;
 
@@ -48,8 +56,9 @@ fn played(context: &Context) -> Result<(), Finding> {
     let old = build_image(context, "6.1")?;
     let new = build_image(context, "6.12")?;
     run_node(NODE, &old)?;
+    published()?;
     let clients = Clients {
-        web: web::start(NODE)?,
+        web: web::start(NODE, Some(PORT))?,
         streams: Streams::start(&start_server(NODE)?, CONNECTIONS)?,
     };
     refusals(&new)?;
@@ -101,6 +110,43 @@ impl Clients {
         insula(&["rm", NAME])?;
         web::end(self.web)
     }
+}
+
+/// A container's port: it is open while there is the container, also if the process that forwards it is killed,
+/// once somebody has looked at the containers. Another one does not get it.
+fn published() -> Result<(), Finding> {
+    let port = format!("127.0.0.1:{OWN_PORT}:80");
+    let exec = |name: &'static str| ["exec", "--container", name, "-d", NODE, "-p", &port, "--"];
+    let server = ["python3", "-um", "http.server", "80"];
+    insula(&[&exec("door")[..], &server].concat())?;
+    wait_for("its port", || Ok(answers().then_some(())))?;
+    let listed = insula(&["ps"])?;
+    Finding::unless(listed.contains(&port), || listed.clone())?;
+    let taken = [&exec("other")[..], &["true"]].concat();
+    try_insula(&taken)?.refused(125, &["8082", "cannot be opened"])?;
+    let found = Command::new("pgrep")
+        .args(["-f", "^insula publish door"])
+        .output()?;
+    let pid = String::from_utf8_lossy(&found.stdout).trim().parse()?;
+    kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+    wait_for("its port to be closed", || Ok((!answers()).then_some(())))?;
+    insula(&["ps"])?;
+    Finding::unless(answers(), || "its port is not open again".into())?;
+    insula(&["rm", "--force", "door"])?;
+    // It is free again.
+    Ok(drop(TcpListener::bind(("127.0.0.1", OWN_PORT))?))
+}
+
+/// Whether a server is reached by the port.
+fn answers() -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", OWN_PORT))?;
+        stream.write_all(b"GET /etc/hostname HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.0 "))
 }
 
 /// What is refused, and what is told, before anything is done.

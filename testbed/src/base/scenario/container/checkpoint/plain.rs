@@ -2,6 +2,7 @@
 //! restores, in a container that can be moved.
 
 use std::net::TcpStream;
+use std::process::Command;
 
 use super::super::move_linux::state::{check, connect};
 use super::{NEW, OLD, is_nowhere, on, place};
@@ -9,6 +10,7 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for,
 };
+use crate::host::payload::equipment::CRIT_PATH;
 
 /// Folder in the nodes.
 const FOLDER: &str = "/var/tmp/plain";
@@ -26,11 +28,44 @@ const NAME: &str = "plain";
 
 /// Returns the folder of processes that plain CRIU has dumped.
 pub(super) fn play(ours: &str) -> Result<String, Finding> {
+    reads(ours)?;
     restores_ours(ours)?;
     let folder = dumped()?;
     is_restored(&folder)?;
     Ok(folder)
 }
+
+/// `crit` reads all images that are no raw data, and writes them back byte for byte.
+fn reads(ours: &str) -> Result<(), Finding> {
+    let mut python = Command::new("python3");
+    let python = python.env("PYTHONPATH", CRIT_PATH);
+    let output = python.args(["-c", CRIT, ours]).output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("crit reads {}", told.trim_end());
+    Finding::unless(output.status.success(), || {
+        format!("crit: {told}{}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+/// Reads a folder's images as `crit` does.
+const CRIT: &str = r#"
+import io, os, struct, sys
+import pycriu
+INVENTORY, COMMON = 0x58313116, 0x54564319
+read = 0
+for name in sorted(os.listdir(sys.argv[1])):
+    content = open(os.path.join(sys.argv[1], name), "rb").read()
+    first = struct.unpack("I", content[:4])[0] if len(content) >= 4 else 0
+    if not name.endswith(".img") or first not in (INVENTORY, COMMON):
+        continue
+    image = pycriu.images.load(io.BytesIO(content))
+    assert pycriu.images.dumps(image) == content, name
+    if name == "pstree.img":
+        processes = len(image["entries"])
+    read += 1
+print(f"{read} images, {processes} processes")
+assert read > 20 and processes == 2
+"#;
 
 /// Plain CRIU restores a container that Insula has written, in a network of its own.
 fn restores_ours(ours: &str) -> Result<(), Finding> {

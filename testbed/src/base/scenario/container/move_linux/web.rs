@@ -50,7 +50,7 @@ pub(in super::super) fn clean_up() -> Result<(), Finding> {
 }
 
 pub(super) fn play() -> Result<(), Finding> {
-    let load = start("6.1")?;
+    let load = start("6.1", None)?;
     for node in ["6.12", "6.1"] {
         let moved = insula(&["move", NAME, node])?;
         println!("{}", moved.trim_end());
@@ -60,17 +60,23 @@ pub(super) fn play() -> Result<(), Finding> {
     end(load)
 }
 
-/// Starts nginx as a container on a node, and clients.
-pub(in super::super) fn start(node: &str) -> Result<Load, Finding> {
+/// Starts nginx as a container on a node, and clients. They connect to the container's address, or to the
+/// port of the base that is published for it.
+pub(in super::super) fn start(node: &str, published: Option<u16>) -> Result<Load, Finding> {
     let configuration = format!("{FOLDER}/nginx.conf");
     let program = ["nginx", "-c", &configuration, "-g", "daemon off;"];
-    let exec = ["exec", "--container", NAME, "-d", node, "--"];
-    insula(&[&exec[..], &program].concat())?;
+    let exec = ["exec", "--container", NAME, "-d", node];
+    let ports = published.map(|port| format!("--publish=127.0.0.1:{port}:80"));
+    let ports: Vec<_> = ports.iter().map(String::as_str).collect();
+    insula(&[&exec[..], &ports, &["--"], &program].concat())?;
     let address = text(&insula_json(&["inspect", NAME])?[0]["address"]);
     wait_for("nginx to serve", || {
         Ok(TcpStream::connect((address.as_str(), 80)).ok())
     })?;
-    let load = Load::start(&address)?;
+    let load = Load::start(match published {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => format!("{address}:80"),
+    })?;
     load.goes_on()?;
     Ok(load)
 }
@@ -93,11 +99,10 @@ pub(in super::super) struct Load {
 }
 
 impl Load {
-    fn start(address: &str) -> Result<Self, Finding> {
+    fn start(address: String) -> Result<Self, Finding> {
         let content = fs::read(format!("{FOLDER}/content"))?;
         let (served, ending) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (counted, ended) = (Arc::clone(&served), Arc::clone(&ending));
-        let address = address.to_owned();
         let thread = thread::spawn(move || {
             let mut staying = Vec::new();
             for _ in 0..CLIENTS {
@@ -146,7 +151,7 @@ impl Load {
 
 fn connect(address: &str) -> Result<TcpStream, String> {
     let open = || {
-        let stream = TcpStream::connect((address, 80))?;
+        let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(GOES_ON_TIMEOUT))?;
         Ok(stream)
     };
