@@ -19,6 +19,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use rustix::stdio::stdin;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -145,13 +146,24 @@ fn restore_inside(name: &str, folder: &Path, close_connections: bool) -> io::Res
     inside::prepare(name, Path::new("/"))?;
     fs::copy(SELF, PROGRAM)?;
     leave_pids()?;
-    let criu = criu.map_or_else(|| PathBuf::from(CRIU_FOLDER), |criu| criu.path());
-    let mut criu = Criu::elsewhere(&criu, &images.path(), &work.path())?;
+    let folder = criu.as_ref().map_or_else(PathBuf::new, Kept::path);
+    let mut criu = Criu::elsewhere(&folder, &images.path(), &work.path())?;
     criu.restores(close_connections);
     let restored = criu.run();
     // There is none if CRIU is as it was.
     let _ = fs::remove_file(CRIU_CACHE);
-    restored.and_then(|()| restored_process(&work.path()))
+    restored?;
+    let first = restored_process(&work.path())?;
+    join_time(first)?;
+    Ok(first)
+}
+
+/// Enters the time namespace of a process: CRIU has the clocks of all that it restores go on in one, and can
+/// dump those only that all processes of a container are in.
+fn join_time(pid: Pid) -> io::Result<()> {
+    let namespace = File::open(format!("/proc/{}/ns/time", pid.as_raw_nonzero()))?;
+    let time = Some(LinkNameSpaceType::Time);
+    Ok(move_into_link_name_space(namespace.as_fd(), time)?)
 }
 
 /// Has the next processes get the highest ids.

@@ -87,6 +87,7 @@ pub const ALL: &[&Scenario] = &[
     &container::move_linux::SCENARIO,
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
+    &container::services::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,
     &fuzzing::fuzz::SCENARIO,

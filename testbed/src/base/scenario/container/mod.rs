@@ -6,5 +6,6 @@ pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_linux;
 mod privileges;
+pub(super) mod services;
 pub(super) mod upgrade;
 pub(super) mod virtio;

@@ -1,0 +1,149 @@
+//! Servers that nobody here has written move between kernels, again and again, each under a client that
+//! checks what it gets: redis with an append-only file, PostgreSQL under pgbench, Python with threads.
+
+mod postgresql;
+mod redis;
+mod threads;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use super::move_linux::{build_image, run_node};
+use crate::base::support::insula_command::{insula, insula_json, text, wait_at_most, with_cleanup};
+use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
+use crate::base::{Context, Finding, Module, Scenario, Shape};
+use crate::host::root::Root;
+
+pub(crate) const SCENARIO: Scenario = Scenario {
+    name: "services",
+    proves: "redis, PostgreSQL and Python's threads move between kernels while clients check them",
+    machine: Shape {
+        root: Root::Applications,
+        ..Shape::USUAL
+    },
+    module: Module::Loaded,
+    bases: &[],
+    limit: std::time::Duration::from_secs(1800),
+    soak_limit: Some(std::time::Duration::from_secs(4 * 3600)),
+    play,
+};
+
+/// The nodes, by their kernels' versions.
+const NODES: [&str; 2] = ["6.1", "6.12"];
+/// Within what time a client goes on after a move: as long as TCP waits at most, and what it had begun.
+const GOES_ON_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+/// Answers after which a client is said to go on.
+const GOES_ON: u64 = 3;
+
+fn play(context: &Context) -> Result<(), Finding> {
+    load_sockets()?;
+    with_cleanup(|| played(context))?;
+    unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
+}
+
+fn played(context: &Context) -> Result<(), Finding> {
+    for version in NODES {
+        run_node(version, &build_image(context, version)?)?;
+    }
+    let clients = [
+        redis::start(NODES[0])?,
+        threads::start(NODES[0])?,
+        postgresql::start(NODES[0])?,
+    ];
+    clients.iter().try_for_each(Client::goes_on)?;
+    for round in 0..context.count(2, 25) {
+        for to in [NODES[1], NODES[0]] {
+            for client in &clients {
+                let moved = insula(&["move", client.name, to])?;
+                println!("round {round}: {}", moved.trim_end());
+                client
+                    .goes_on()
+                    .map_err(|error| error.when(&format!("on {to}")))?;
+            }
+        }
+    }
+    for client in clients {
+        client.end()?;
+    }
+    let [redis, postgresql] = [redis::NAME, postgresql::NAME].map(address);
+    redis::has_all(&redis?)?;
+    postgresql::has_all(&postgresql?)?;
+    NODES
+        .iter()
+        .try_for_each(|node| insula(&["rm", "--force", node]).map(drop))
+}
+
+/// Starts a container, and returns its address.
+fn start(name: &str, node: &str, program: &[&str]) -> Result<String, Finding> {
+    let exec = ["exec", "--container", name, "-d", node, "--"];
+    insula(&[&exec[..], program].concat())?;
+    address(name)
+}
+
+fn address(name: &str) -> Result<String, Finding> {
+    Ok(text(&insula_json(&["inspect", name])?[0]["address"]))
+}
+
+/// Asks a server again and again, and checks its answers.
+struct Client {
+    name: &'static str,
+    answers: Arc<AtomicU64>,
+    ending: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+impl Client {
+    /// Begins to ask; `ask` asks once, and checks the answer to the question of this number.
+    fn start(
+        name: &'static str,
+        mut ask: impl FnMut(u64) -> Result<(), Finding> + Send + 'static,
+    ) -> Self {
+        let (answers, ending) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (counted, ended) = (Arc::clone(&answers), Arc::clone(&ending));
+        let thread = thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                let number = counted.load(Ordering::Relaxed);
+                ask(number).map_err(|error| format!("question {number}: {error}"))?;
+                counted.store(number + 1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        Self {
+            name,
+            answers,
+            ending,
+            thread,
+        }
+    }
+
+    /// Waits until it has got more answers.
+    fn goes_on(&self) -> Result<(), Finding> {
+        let before = self.answers.load(Ordering::Relaxed);
+        wait_at_most(
+            GOES_ON_TIMEOUT,
+            &format!("answers of {}", self.name),
+            || {
+                let failed = || format!("a client of {} has failed", self.name);
+                // Why, its end tells.
+                Finding::unless(!self.thread.is_finished(), failed)?;
+                let now = self.answers.load(Ordering::Relaxed);
+                Ok((now >= before + GOES_ON).then_some(()))
+            },
+        )
+    }
+
+    /// Ends it; all its answers must have been right.
+    fn end(self) -> Result<(), Finding> {
+        self.ending.store(true, Ordering::Relaxed);
+        let ended = self.thread.join();
+        let ended = ended.unwrap_or_else(|_| Err("it panicked".into()));
+        ended.map_err(|error| Finding::new(format!("{}: {error}", self.name)))?;
+        println!(
+            "{}: {} answers",
+            self.name,
+            self.answers.load(Ordering::Relaxed)
+        );
+        Ok(())
+    }
+}
