@@ -200,7 +200,10 @@ examples! {
             "insula checkpoint shop --export /srv/shop",
             "insula restore two --import /srv/shop",
         ],
-        "Check such a folder" => ["cd /srv/shop && sha256sum --check SHA256SUMS"],
+        "Have a copy of it beside" => [
+            "insula checkpoint shop --leave-running --export /srv/copy",
+            "insula restore two --import /srv/copy --name copy --tcp-close",
+        ],
     }
     "insula-restore": {
         "Restore processes that plain CRIU has dumped" => [

@@ -62,8 +62,8 @@ pub fn checkpoint(
     let is_new = make_folder(request.folder)?;
     let dumped = until_not_busy(|| Dump::make(driver, &record, request.folder));
     let finished = dumped.and_then(|dump| match request.leave_running {
-        true => Ok(dump.goes_on(driver)),
-        false => dump.is_removed(driver, root),
+        true => Ok(dump.resume(driver)),
+        false => dump.remove(driver, root),
     });
     if finished.is_err() {
         clear(request.folder, is_new);
@@ -114,7 +114,7 @@ impl<'a> Dump<'a> {
     }
 
     /// Has it go on.
-    fn goes_on(self, driver: &Driver) -> Written {
+    fn resume(self, driver: &Driver) -> Written {
         // The end of the connection tells its node.
         drop(self.from);
         release(driver, self.record, self.hold);
@@ -125,7 +125,7 @@ impl<'a> Dump<'a> {
     }
 
     /// Has its node remove it. From then on it is in the folder only.
-    fn is_removed(mut self, driver: &Driver, root: &Root) -> Result<Written, Error> {
+    fn remove(mut self, driver: &Driver, root: &Root) -> Result<Written, Error> {
         let released = self.from.step(MoveStep::Release);
         drop(self.from);
         if let Err(error) = released {
