@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use insula_agent::container::{ContainerAnswer, ContainerSpec, IMAGES, Images, Imported, MoveStep, Phase};
+use insula_agent::container::{
+    ContainerAnswer, ContainerSpec, IMAGES, Images, Imported, MoveStep, Phase,
+};
 use insula_agent::copy::{CopyMessage, Target, UnpackError, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;

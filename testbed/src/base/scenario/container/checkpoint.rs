@@ -2,6 +2,7 @@
 //! plain CRIU restores what Insula has written, Insula what plain CRIU has. Folders that are damaged, or
 //! made to deceive, are refused, and leave nothing.
 
+mod killed;
 mod plain;
 mod refused;
 mod whole;
@@ -17,12 +18,12 @@ use crate::host::kernels::Flavour;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "checkpoint",
-    proves: "containers go on from folders of CRIU's images, whoever wrote them, or nothing is left",
+    proves: "containers go on from folders of CRIU's images, ours and others', or nothing is left",
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: std::time::Duration::from_secs(900),
-    soak_limit: Some(std::time::Duration::from_secs(3600)),
+    soak_limit: Some(std::time::Duration::from_secs(2 * 3600)),
     play,
 };
 
@@ -66,6 +67,11 @@ fn on(node: &str, script: &str) -> Result<String, Finding> {
 /// A node and the base have nothing of a container.
 fn is_nowhere(node: &str, name: &str) -> Result<(), Finding> {
     try_insula(&["inspect", name])?.refused(1, &["no node"])?;
+    has_nothing(node, name)
+}
+
+/// A node has nothing of a container.
+fn has_nothing(node: &str, name: &str) -> Result<(), Finding> {
     let list = "ls /sys/fs/cgroup/insula /run/insula/containers 2>/dev/null; true";
     wait_for(
         &format!("the node {node} to have nothing of {name}"),

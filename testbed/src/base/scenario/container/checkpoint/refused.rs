@@ -10,7 +10,7 @@ use std::process::Command;
 use fastrand::Rng;
 
 use super::super::move_linux::state::{CHECK, NAME, check, connect};
-use super::{NEW, copied, is_nowhere, on};
+use super::{NEW, copied, is_nowhere, killed, on};
 use crate::base::support::insula_command::{Answer, insula, insula_json, text, try_insula};
 use crate::base::{Context, Finding};
 
@@ -29,7 +29,8 @@ pub(super) fn play(context: &Context, ours: &str, others: &str) -> Result<(), Fi
     check(&mut checks)?;
     lacks_room(ours)?;
     check(&mut checks)?;
-    for seed in SEED..SEED + context.count(12, 500) {
+    killed::play(ours, &mut checks)?;
+    for seed in SEED..SEED + context.count(12, 300) {
         fuzz(seed, [ours, others], &mut checks)
             .map_err(|error| error.when(&format!("with seed {seed}")))?;
     }
