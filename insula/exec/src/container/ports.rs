@@ -109,7 +109,7 @@ pub fn serve_ports(
     };
     let Some(_lock) = own_lock(root, name).map_err(failed)? else {
         // Another process has opened them.
-        return tell.write_all(OPEN.as_bytes()).map_err(failed);
+        return told(&mut tell).map_err(failed);
     };
     let flags = inotify::CreateFlags::CLOEXEC;
     let changes = inotify::init(flags).map_err(|error| failed(error.into()))?;
@@ -117,8 +117,7 @@ pub fn serve_ports(
     inotify::add_watch(&changes, folder(root), watched).map_err(|error| failed(error.into()))?;
     let address = record.address.ok_or_else(|| not_open(name))?;
     let _ports = PublishedPorts::open(&record.publish, address).map_err(failed)?;
-    tell.write_all(OPEN.as_bytes()).map_err(failed)?;
-    close().map_err(failed)?;
+    told(&mut tell).and_then(|()| close()).map_err(failed)?;
     while is_of(root, &record) {
         let mut event = [0; 4096];
         match rustix::io::read(&changes, &mut event) {
@@ -127,6 +126,12 @@ pub fn serve_ports(
         }
     }
     Ok(())
+}
+
+/// Tells that all ports are open.
+fn told(tell: &mut impl Write) -> io::Result<()> {
+    tell.write_all(OPEN.as_bytes())?;
+    tell.flush()
 }
 
 /// Whether a record still says that container, wherever it is.
