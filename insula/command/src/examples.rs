@@ -207,7 +207,6 @@ examples! {
     }
     "insula-restore": {
         "Restore processes that plain CRIU has dumped" => [
-            "criu dump --tree 1234 --images-dir /srv/dumped",
             "insula restore two --import /srv/dumped --name dumped",
         ],
     }
