@@ -52,7 +52,7 @@ fn played(context: &Context) -> Result<(), Finding> {
         postgresql::start(NODES[0])?,
     ];
     clients.iter().try_for_each(Client::goes_on)?;
-    for round in 0..context.count(2, 25) {
+    for round in 0..context.count(1, 25) {
         for to in [NODES[1], NODES[0]] {
             for client in &clients {
                 let moved = insula(&["move", client.name, to])?;

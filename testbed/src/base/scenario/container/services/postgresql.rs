@@ -2,10 +2,11 @@
 //! balances are the sums of all changes.
 
 use std::process::Command;
+use std::time::Duration;
 
 use super::{Client, start as start_container};
 use crate::base::Finding;
-use crate::base::support::insula_command::{assert_equal, wait_for};
+use crate::base::support::insula_command::{assert_equal, insula, wait_at_most};
 
 pub(super) const NAME: &str = "postgresql";
 /// Makes a database in the container's own memory, with little of it, and becomes its server.
@@ -24,6 +25,8 @@ const AS_USER: [&str; 6] = [
     "sh",
     "-ec",
 ];
+/// Within what time it has made its database.
+const START_TIMEOUT: Duration = Duration::from_secs(240);
 const FOLDER: &str = "/usr/lib/postgresql/15/bin";
 /// Sums of the balances, each beside that of the changes.
 const SUMS: &str = "select
@@ -33,8 +36,12 @@ const SUMS: &str = "select
 
 pub(super) fn start(node: &str) -> Result<Client, Finding> {
     let address = start_container(NAME, node, &[&AS_USER[..], &[PROGRAM]].concat())?;
-    wait_for("PostgreSQL to serve", || {
+    let served = wait_at_most(START_TIMEOUT, "PostgreSQL to serve", || {
         Ok(query(&address, "select 1").ok())
+    });
+    served.map_err(|error| match insula(&["logs", NAME]) {
+        Ok(log) => error.when(&log),
+        Err(_) => error,
     })?;
     run(
         "pgbench",
