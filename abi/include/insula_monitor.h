@@ -26,6 +26,10 @@
  * `page_doorbell`, and waits until the module has answered. To a copy, its cores have the APIC
  * ids of the original's.
  *
+ * A core can be shared with a lightweight kernel (LWK), as one of the base can
+ * (insula_shared_core.h): see struct insula_monitor_share. The LWK is another guest of the monitor,
+ * but not confined: it has all memory, registers and ports.
+ *
  * Words marked "monitor" are written by the monitor and read by the module; the other way round for
  * "module". The monitor is part of Insula, and trusted like the module.
  */
@@ -35,13 +39,17 @@
 #include <linux/types.h>
 
 #define INSULA_MONITOR_MAGIC	0x524f54494e4f4dULL	/* "MONITOR", little endian */
-#define INSULA_MONITOR_REVISION	5
+#define INSULA_MONITOR_REVISION	6
 
 /* Bytes of each core's area, which begins with its struct insula_monitor_core. */
 #define INSULA_MONITOR_CORE_SIZE	0x20000
 /* Offset, in a core's area, of the state that it leaves when it is paused; and bytes for it. */
 #define INSULA_MONITOR_STATE		0x10000
 #define INSULA_MONITOR_STATE_SIZE	0x6000
+/* The same of the struct insula_shared_core of a lightweight kernel that shares the core. */
+#define INSULA_MONITOR_SHARED		0x16000
+/* And of the page with the code by which that kernel leaves; the monitor writes it. */
+#define INSULA_MONITOR_SHARED_CODE	0x17000
 /* Doorbells of other kernels that the node may ring: one for each channel, one of delegation. */
 #define INSULA_MONITOR_DOORBELLS	65
 
@@ -134,6 +142,7 @@ struct insula_monitor {
 #define INSULA_MONITOR_REQUEST_STOP	(1ULL << 4)	/* the node has ended: park */
 #define INSULA_MONITOR_REQUEST_PAUSE	(1ULL << 5)	/* execute the guest no more, until: */
 #define INSULA_MONITOR_REQUEST_RESUME	(1ULL << 6)
+#define INSULA_MONITOR_REQUEST_SHARE	(1ULL << 7)	/* look after the LWK that shares the core */
 #define INSULA_MONITOR_STARTUP_SHIFT	56		/* the vector: the page's number */
 
 /*
@@ -160,6 +169,32 @@ enum insula_monitor_exit {
 	INSULA_EXITS = 8,		/* room for as many */
 };
 
+/*
+ * A lightweight kernel (LWK) that shares the core: it goes first. A SHARE request rings it, starts it
+ * if `open` has changed, or ends it if that is 0. The node's kernel has the core when the LWK is idle,
+ * while it handles interrupts (unless it had them off when the LWK was entered), and when the LWK has
+ * had `budget` of `period`. Times are ticks of the time stamp counter; U64_MAX: never.
+ *
+ * The monitor has no timer: at `wake_at` it wants a SHARE request. When it sets that to an earlier
+ * time than `armed`, and when the LWK has ended, it rings `doorbell`.
+ */
+struct insula_monitor_share {
+	__u64 open;		/* module: number of its start; 0: it is to run no more */
+	__u64 entry;		/* module: of the LWK, as in struct insula_node_start */
+	__u64 page_table;
+	__u64 argument;
+	__u64 page;		/* module: address of its struct insula_shared_core there */
+	__u64 period;		/* module */
+	__u64 budget;		/* module */
+	__u64 doorbell;		/* module: INSULA_DOORBELL_* */
+	__u64 armed;		/* both: when the module sends a request */
+	__u64 wake_at;		/* monitor */
+	__u64 entered;		/* monitor: when it was first entered since its start; 0: not yet */
+	__u64 runs;		/* monitor: 1: it may be entered, and its memory is in use */
+	__u64 entries;		/* monitor: number of times that it was entered */
+	__u64 fault;		/* monitor: exit code of what ended it, if it was not itself; else 0 */
+};
+
 /* Words of a struct pt_regs (arch/x86/include/asm/ptrace.h). */
 #define INSULA_MONITOR_REGISTERS	21
 
@@ -178,6 +213,7 @@ struct insula_monitor_core {
 	__u64 registers[INSULA_MONITOR_REGISTERS];	/* monitor: of a paused guest, as pt_regs */
 	__u64 guest_apic_id;	/* by which the node's kernel knows the core */
 	__u64 page_request;	/* monitor: address | WANTED; module: 0 or another INSULA_PAGE_* */
+	struct insula_monitor_share share;
 };
 
 #endif

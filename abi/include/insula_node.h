@@ -16,10 +16,12 @@
  * node's one core stays the base's, too, and online there: its kernel, a lightweight one, is
  * entered as `share_by` says and goes first (insula_shared_core.h). EOPNOTSUPP: the base uses its
  * processors in a way that such a kernel cannot share; the base's log says which. EBUSY: 16 cores
- * are shared already.
+ * are shared already. By VMM the core stays another node's instead, which is confined and runs
+ * (insula_monitor.h); ENODEV: no such node has it.
  */
 #define INSULA_SHARE_BY_INTERRUPT	0
 #define INSULA_SHARE_BY_NMI		1	/* also while the base has interrupts off */
+#define INSULA_SHARE_BY_VMM		2	/* by the monitor of the confined node that has the core */
 
 struct insula_node_create {
 	char name[INSULA_NAME_MAX];

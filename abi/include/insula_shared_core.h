@@ -26,6 +26,11 @@
  * the same, except spurious ones (0xff), and leaves as always: the base has them come again later.
  * Its own vector does not come: it is rung by an NMI.
  *
+ * On a core of a confined node (insula_monitor.h) the monitor takes the base's place above, and both
+ * kernels are its guests. It takes the core from the LWK and gives it back at any instruction, so
+ * nothing is ever taken, NMIs do not come, and `armed` is 0. `virtual_vector` is 1: no local APIC
+ * delivers `vector`, and the LWK does not end it.
+ *
  * To interrupt the LWK by another vector the base sets its bit in `pending`, then rings. After
  * each entry the LWK looks at `pending`, its doorbells and its timeouts: it is not told for what
  * it is entered.
@@ -41,7 +46,7 @@
 #include <linux/types.h>
 
 #define INSULA_SHARED_CORE_MAGIC	0x45524f4344524853ULL	/* "SHRDCORE", little endian */
-#define INSULA_SHARED_CORE_REVISION	2
+#define INSULA_SHARED_CORE_REVISION	3
 
 /* Why the LWK leaves. */
 #define INSULA_LEAVE_IDLE		0	/* until it is rung, or its deadline */
@@ -73,6 +78,7 @@ struct insula_shared_core {
 	__u64 deadline;
 	/* Written by the base. */
 	__u64 interrupts_off;	/* 1: in an NMI, with those of the base off */
+	__u64 virtual_vector;	/* 1: `vector` is not the local APIC's */
 };
 
 #endif

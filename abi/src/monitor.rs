@@ -5,13 +5,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_MONITOR_MAGIC`: "MONITOR" in little endian.
 pub const MONITOR_MAGIC: u64 = 0x52_4f54_494e_4f4d;
 /// `INSULA_MONITOR_REVISION`: the revision that this crate mirrors.
-pub const MONITOR_REVISION: u32 = 5;
+pub const MONITOR_REVISION: u32 = 6;
 /// `INSULA_MONITOR_CORE_SIZE`: bytes of each core's area.
 pub const MONITOR_CORE_SIZE: u64 = 0x20000;
 /// `INSULA_MONITOR_STATE`: offset, in a core's area, of the state of a paused core.
 pub const MONITOR_STATE: u64 = 0x10000;
 /// `INSULA_MONITOR_STATE_SIZE`: bytes for that.
 pub const MONITOR_STATE_SIZE: u64 = 0x6000;
+/// `INSULA_MONITOR_SHARED`: offset, in a core's area, of the page of a lightweight kernel that shares it.
+pub const MONITOR_SHARED: u64 = 0x16000;
+/// `INSULA_MONITOR_SHARED_CODE`: offset of the page with the code by which that kernel leaves.
+pub const MONITOR_SHARED_CODE: u64 = 0x17000;
 /// `INSULA_PAGE_WANTED`: a core waits for the page at the address with this bit.
 pub const PAGE_WANTED: u64 = 1 << 0;
 /// `INSULA_PAGE_NO_MEMORY`: there is no memory for it.
@@ -47,6 +51,8 @@ pub const REQUEST_STOP: u64 = 1 << 4;
 pub const REQUEST_PAUSE: u64 = 1 << 5;
 /// `INSULA_MONITOR_REQUEST_RESUME`: a paused guest goes on.
 pub const REQUEST_RESUME: u64 = 1 << 6;
+/// `INSULA_MONITOR_REQUEST_SHARE`: look after the lightweight kernel that shares the core.
+pub const REQUEST_SHARE: u64 = 1 << 7;
 /// `INSULA_MONITOR_STARTUP_SHIFT`: place of a start-up IPI's vector in the requests.
 pub const STARTUP_SHIFT: u32 = 56;
 
@@ -196,6 +202,43 @@ pub struct Monitor {
     pub interrupt: u64,
 }
 
+/// `struct insula_monitor_share`: a lightweight kernel that shares a core of the node. Times are ticks of the
+/// time stamp counter; `u64::MAX`: never.
+#[repr(C)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+pub struct MonitorShare {
+    /// By the module: number of its start; 0: it is to run no more.
+    pub open: u64,
+    /// First instruction.
+    pub entry: u64,
+    /// CR3.
+    pub page_table: u64,
+    /// RSI.
+    pub argument: u64,
+    /// Address of the shared page there, in RDX.
+    pub page: u64,
+    /// Its bound is for each time as long as this,
+    pub period: u64,
+    /// and this long.
+    pub budget: u64,
+    /// By the module: the doorbell by which it is told of `wake_at`.
+    pub doorbell: u64,
+    /// When the module sends a request.
+    pub armed: u64,
+    /// By the monitor: when it wants one.
+    pub wake_at: u64,
+    /// By the monitor: when the kernel was first entered since its start; 0: not yet.
+    pub entered: u64,
+    /// By the monitor: 1 while it may be entered.
+    pub runs: u64,
+    /// By the monitor: number of times that it was entered.
+    pub entries: u64,
+    /// By the monitor: exit code of what ended it, if it was not itself.
+    pub fault: u64,
+}
+
 /// `struct insula_monitor_core`: head of a core's area.
 #[repr(C)]
 #[derive(
@@ -228,6 +271,8 @@ pub struct MonitorCore {
     pub guest_apic_id: u64,
     /// By the monitor: an address with [`PAGE_WANTED`]; by the module: 0, or why not.
     pub page_request: u64,
+    /// A lightweight kernel that shares the core.
+    pub share: MonitorShare,
 }
 
 /// `INSULA_MONITOR_STATE_MAGIC`: "STATE" in little endian.

@@ -27,7 +27,7 @@ pub struct NodeCreate {
     pub share_by: ShareBy,
 }
 
-/// How a lightweight kernel is entered on a core that it shares with the base.
+/// How a lightweight kernel is entered on a core that it shares with another kernel.
 #[repr(transparent)]
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -39,6 +39,8 @@ impl ShareBy {
     pub const INTERRUPT: Self = Self(0);
     /// By non-maskable interrupts, also while the base has interrupts off.
     pub const NMI: Self = Self(1);
+    /// By the monitor of the confined node that has the core.
+    pub const VMM: Self = Self(2);
 }
 
 /// `struct insula_node_start`: initial state of the first core in 64-bit mode. Physical addresses.

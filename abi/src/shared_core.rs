@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Identifies the shared page.
 pub const SHARED_CORE_MAGIC: u64 = 0x4552_4f43_4452_4853;
 /// Revision of the protocol.
-pub const SHARED_CORE_REVISION: u32 = 2;
+pub const SHARED_CORE_REVISION: u32 = 3;
 
 /// The kernel leaves until it is rung, or its deadline.
 pub const LEAVE_IDLE: u64 = 0;
@@ -54,4 +54,6 @@ pub struct SharedCore {
     pub deadline: u64,
     /// 1: the base has interrupts off, and the kernel ends those that it takes.
     pub interrupts_off: u64,
+    /// 1: no local APIC delivers the vector, and the kernel does not end it.
+    pub virtual_vector: u64,
 }

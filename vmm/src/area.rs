@@ -5,21 +5,24 @@
 //! ```text
 //! struct insula_monitor_core | control block | host state | host's control block | PerCore
 //!                            4 KiB           8            12                     16
-//! | state of a paused core | stack
-//! 64                       88     128
+//! | state of a paused core | of a kernel that shares the core: page, code, control block,
+//! 64                       88
+//! extended states, the node's kernel's and its own | stack
+//!                                                 108     128
 //! ```
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use insula_abi::monitor::{
-    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, MONITOR_STATE, MONITOR_STATE_SIZE,
-    Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
+    MONITOR_CORE_SIZE, MONITOR_MESSAGE, MONITOR_REGISTERS, MONITOR_SHARED, MONITOR_SHARED_CODE,
+    MONITOR_STATE, MONITOR_STATE_SIZE, Monitor, MonitorCore, MonitorEnd, MonitorExit, Violation,
 };
 use insula_bare::PhysAddr;
 use insula_bare::per_core::PerCore;
 
 use crate::function::Function;
+use crate::share::Words;
 
 /// Lower vectors are exceptions.
 const FIRST_VECTOR: u8 = 32;
@@ -33,14 +36,20 @@ const HOST_STATE: u64 = 0x2000;
 const HOST_CONTROL_BLOCK: u64 = 0x3000;
 /// Offset of the core's descriptor tables.
 const PER_CORE: u64 = 0x4000;
+/// Offset of the control block of a kernel that shares the core.
+const SHARED_CONTROL_BLOCK: u64 = 0x18000;
+/// Offset of the node's kernel's extended state meanwhile, a page, and of that kernel's.
+const SHARED_EXTENDED: u64 = 0x19000;
 /// Offset of the stack's lowest byte.
-const STACK: u64 = MONITOR_STATE + MONITOR_STATE_SIZE;
+const STACK: u64 = 0x1b000;
 
 const _: () = {
     assert!(PER_CORE + size_of::<PerCore>() as u64 <= MONITOR_STATE);
     assert!(size_of::<MonitorCore>() as u64 <= NMI_CONTROLS);
     assert!(NMI_CONTROLS as i64 - PER_CORE as i64 == -0x3008);
-    assert!(STACK < MONITOR_CORE_SIZE);
+    assert!(MONITOR_STATE + MONITOR_STATE_SIZE <= MONITOR_SHARED);
+    assert!(MONITOR_SHARED < MONITOR_SHARED_CODE);
+    assert!(STACK + 0x4000 < MONITOR_CORE_SIZE);
 };
 
 /// A core's area.
@@ -131,6 +140,32 @@ impl Area {
     #[must_use]
     pub fn state(&self) -> *mut u8 {
         (self.start + MONITOR_STATE) as *mut u8
+    }
+
+    /// The words of a kernel that shares the core.
+    #[must_use]
+    pub fn share(&self) -> Words {
+        // SAFETY: the base laid the area out, and it stays.
+        unsafe { Words::at(self.start, self.start + MONITOR_SHARED) }
+    }
+
+    /// The page with the code by which that kernel leaves.
+    #[must_use]
+    pub fn shared_code(&self) -> *mut u8 {
+        (self.start + MONITOR_SHARED_CODE) as *mut u8
+    }
+
+    /// That kernel's control block.
+    #[must_use]
+    pub fn shared_control_block(&self) -> AreaPage {
+        self.page(SHARED_CONTROL_BLOCK)
+    }
+
+    /// A page each for the extended states of the node's kernel, while that one runs, and the other way
+    /// round.
+    #[must_use]
+    pub fn shared_extended(&self) -> [*mut u8; 2] {
+        [0, 0x1000].map(|offset| (self.start + SHARED_EXTENDED + offset) as *mut u8)
     }
 
     /// The word with requests to the core.

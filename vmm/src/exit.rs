@@ -13,6 +13,8 @@ pub enum Exit {
     Init,
     /// The guest returns, or is about to return, from an interrupt, and by that from its NMI handler.
     InterruptReturn,
+    /// The guest takes interrupts, and has taken those that were pending.
+    InterruptWindow,
     /// The processor's kind has answered it.
     Handled,
     /// CPUID.
@@ -73,7 +75,7 @@ impl Exit {
     #[must_use]
     pub fn cause(self) -> MonitorExit {
         match self {
-            Self::Nmi | Self::InterruptReturn => MonitorExit::NMI,
+            Self::Nmi | Self::InterruptReturn | Self::InterruptWindow => MonitorExit::NMI,
             Self::Cpuid => MonitorExit::CPUID,
             Self::WriteMsr { register, .. } if register == crate::policy::msr::ICR => {
                 MonitorExit::ICR

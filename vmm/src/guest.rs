@@ -5,6 +5,7 @@ use insula_bare::cpu;
 
 use crate::area::Area;
 use crate::exit::Exit;
+use crate::share::{Entry, SharedGuest};
 
 /// Selector and offset of the reset vector, less the high bits of its address.
 pub const RESET_SELECTOR: u16 = 0xf000;
@@ -181,6 +182,24 @@ pub trait Guest: Sized {
 
     /// Delivers an NMI, or keeps it until the handler of the one before returns.
     fn inject_nmi(&mut self);
+
+    /// Whether an event is delivered as soon as it runs.
+    fn has_event(&self) -> bool;
+
+    /// Whether it would take an interrupt now.
+    fn takes_interrupts(&self) -> bool;
+
+    /// Has it exit as soon as it takes interrupts and has taken those that are pending, or not.
+    fn set_interrupt_window(&mut self, exits: bool);
+
+    /// The guest of a lightweight kernel that shares the core.
+    type Shared: SharedGuest;
+
+    /// Creates that, to start at `entry`. `None`: this core cannot be shared, or not yet.
+    ///
+    /// # Safety
+    /// There is no other for this area, which is the calling core's.
+    unsafe fn start_shared(area: Area, entry: &Entry) -> Option<Self::Shared>;
 
     /// The handler of an NMI returns, and another one was kept: delivers it.
     fn interrupt_return(&mut self);

@@ -37,6 +37,14 @@
 //! | debug exception, alignment check | delivered: an instruction that raises them without end lets nothing else in |
 //! | triple fault | the node's reset |
 //!
+//! # A core that two kernels share
+//!
+//! A lightweight kernel can share a core with the node's. It is a second guest of the core, which goes
+//! first and is not confined: without nested paging and permission maps, so its entry and exit are all
+//! it costs. While it runs, interrupts exit: they stay pending, the node's kernel gets them natively
+//! as soon as it runs, and exits when it has interrupts on again (by a virtual interrupt that is never
+//! delivered). If it had them off before, they just stay pending.
+//!
 //! # How it talks to the base
 //!
 //! By words in its memory (`insula_monitor.h`), which the module reads and writes, and NMIs. To stop the
@@ -57,6 +65,7 @@
 //! | [`start_state`] | the state in which a guest's core starts |
 //! | [`state`] | the state that a paused core leaves, and another one goes on from |
 //! | [`extended`] | extended states of a core (XSAVE) in it |
+//! | [`share`] | a lightweight kernel that shares a core |
 //! | [`svm`] | AMD's virtualization (SVM) |
 //! | [`vmx`] | Intel's virtualization (VMX) |
 //!
@@ -76,6 +85,7 @@ pub mod function;
 pub mod guest;
 pub mod policy;
 pub mod requests;
+pub mod share;
 pub mod start_state;
 pub mod state;
 pub mod svm;

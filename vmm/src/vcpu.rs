@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
 use insula_abi::monitor::{
     MonitorEnd, REQUEST_FLUSH, REQUEST_INIT, REQUEST_NMI, REQUEST_PAUSE, REQUEST_RESUME,
-    REQUEST_STOP, Violation,
+    REQUEST_SHARE, REQUEST_STOP, Violation,
 };
 use insula_bare::per_core::{self, PerCore};
 use insula_bare::{apic, cpu};
@@ -23,6 +23,7 @@ use crate::{state, svm, vmx};
 
 mod copy;
 mod register;
+mod shared;
 
 /// Whether the guest goes on.
 type Outcome = Result<(), Ending>;
@@ -79,6 +80,8 @@ fn run_guest<G: Guest>(area: Area) -> ! {
             is_copy: false,
             waits_for_page: false,
             nmi_is_late: false,
+            shared: None,
+            shared_open: 0,
         }
         .run(),
         Err(why) => panic!("the processor's virtualization cannot be used: {why:?}"),
@@ -121,6 +124,10 @@ struct Core<G: Guest> {
     waits_for_page: bool,
     /// Requests were carried out before their NMI has come.
     nmi_is_late: bool,
+    /// A lightweight kernel that shares the core.
+    shared: Option<shared::Sharing<G>>,
+    /// Number of its start.
+    shared_open: u64,
 }
 
 impl<G: Guest> Core<G> {
@@ -135,6 +142,7 @@ impl<G: Guest> Core<G> {
         // What was asked for before an NMI could make the guest exit.
         self.serve(Requests::take(self.area.requests()));
         loop {
+            self.run_shared();
             let exit = self.guest.run();
             self.area.count_exit(exit.cause());
             if let Err(ending) = self.answer(exit) {
@@ -190,6 +198,7 @@ impl<G: Guest> Core<G> {
             Exit::Nmi => self.answer_nmi(),
             Exit::Exception(event) => self.guest.deliver(event),
             Exit::Init | Exit::Handled => {}
+            Exit::InterruptWindow => self.guest.set_interrupt_window(false),
             Exit::InterruptReturn => self.guest.interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),
             Exit::ReadMsr(register) => self.read_msr(register),
@@ -261,6 +270,9 @@ impl<G: Guest> Core<G> {
         if requests.has(REQUEST_FLUSH) {
             self.flush();
             self.area.count_flush();
+        }
+        if requests.has(REQUEST_SHARE) {
+            self.look_after_shared();
         }
         if requests.has(REQUEST_STOP) || self.area.header().has_ended() {
             return self.stop();

@@ -175,6 +175,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_REQUEST_BLOCKS = insula_abi::REQUEST_BLOCKS,
         INSULA_SHARE_BY_INTERRUPT = ShareBy::INTERRUPT.0,
         INSULA_SHARE_BY_NMI = ShareBy::NMI.0,
+        INSULA_SHARE_BY_VMM = ShareBy::VMM.0,
         INSULA_MACHINE_VIRTUALIZES = insula_abi::MACHINE_VIRTUALIZES,
         INSULA_MACHINE_VMX = insula_abi::MACHINE_VMX,
         INSULA_MACHINE_X2APIC = insula_abi::MACHINE_X2APIC,

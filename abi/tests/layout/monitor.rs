@@ -1,8 +1,8 @@
 //! Layout of `insula_monitor.h` as the Rust mirror has it.
 
 use insula_abi::monitor::{
-    self, Message, Monitor, MonitorCore, MonitorEnd, MonitorExit, MonitorFunction, MonitorState,
-    NodeConfine, Violation,
+    self, Message, Monitor, MonitorCore, MonitorEnd, MonitorExit, MonitorFunction, MonitorShare,
+    MonitorState, NodeConfine, Violation,
 };
 
 use super::{Facts, structure, values};
@@ -72,7 +72,17 @@ pub(crate) fn structures() -> Facts {
             paused,
             registers,
             guest_apic_id,
-            page_request
+            page_request,
+            share
+        ]
+    );
+    structure!(
+        facts,
+        MonitorShare,
+        "insula_monitor_share",
+        [
+            open, entry, page_table, argument, page, period, budget, doorbell, armed, wake_at,
+            entered, runs, entries, fault
         ]
     );
     structure!(
@@ -102,6 +112,8 @@ pub(crate) fn constants() -> Facts {
         INSULA_MONITOR_STATE_MAGIC = monitor::MONITOR_STATE_MAGIC,
         INSULA_MONITOR_STATE = monitor::MONITOR_STATE,
         INSULA_MONITOR_STATE_SIZE = monitor::MONITOR_STATE_SIZE,
+        INSULA_MONITOR_SHARED = monitor::MONITOR_SHARED,
+        INSULA_MONITOR_SHARED_CODE = monitor::MONITOR_SHARED_CODE,
         INSULA_PAGE_WANTED = monitor::PAGE_WANTED,
         INSULA_PAGE_NO_MEMORY = monitor::PAGE_NO_MEMORY,
         INSULA_PAGE_FOREIGN = monitor::PAGE_FOREIGN,
@@ -115,6 +127,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_MONITOR_REQUEST_STOP = monitor::REQUEST_STOP,
         INSULA_MONITOR_REQUEST_PAUSE = monitor::REQUEST_PAUSE,
         INSULA_MONITOR_REQUEST_RESUME = monitor::REQUEST_RESUME,
+        INSULA_MONITOR_REQUEST_SHARE = monitor::REQUEST_SHARE,
         INSULA_MONITOR_STARTUP_SHIFT = monitor::STARTUP_SHIFT,
     });
     facts

@@ -27,7 +27,8 @@ pub(crate) fn structures() -> Facts {
             nmis,
             reason,
             deadline,
-            interrupts_off
+            interrupts_off,
+            virtual_vector
         ]
     );
     facts

@@ -50,7 +50,9 @@ pub(crate) fn handle_interrupt(vector: u8) {
 fn handle_shared(page: SharedPage, vector: u8) {
     mark_interrupted();
     if vector == page.vector() {
-        apic::end_of_interrupt();
+        if !page.is_vector_virtual() {
+            apic::end_of_interrupt();
+        }
         handle_ring(page);
         return;
     }

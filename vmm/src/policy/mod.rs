@@ -6,4 +6,5 @@ pub mod msr;
 pub mod pci;
 pub mod port;
 pub mod saved;
+pub mod share;
 pub mod xcr0;

@@ -2,9 +2,10 @@
 
 use super::vmcb::Intercepts;
 
-/// What exits, but for IRET.
+/// What exits, but for what changes while a guest runs. Interrupts do not.
 pub(super) fn intercepts(has_next_rip: bool) -> Intercepts {
-    let mut exits = Intercepts::all() - Intercepts::IRET;
+    let others = Intercepts::IRET | Intercepts::INTERRUPT | Intercepts::VIRTUAL_INTERRUPT;
+    let mut exits = Intercepts::all() - others;
     // Their length varies. Processors without the next address are emulators, which have no caches.
     if !has_next_rip {
         exits -= Intercepts::WBINVD | Intercepts::INVD;
@@ -19,9 +20,30 @@ pub(super) fn resumed_intercepts(paused: u64, has_next_rip: bool) -> Intercepts 
     (intercepts(has_next_rip) - changing) | (Intercepts::from_bits_truncate(paused) & changing)
 }
 
+/// What exits of a lightweight kernel that shares the core, which is not confined.
+pub(super) fn shared_intercepts() -> Intercepts {
+    let confining = Intercepts::CPUID
+        | Intercepts::PORTS
+        | Intercepts::MSRS
+        | Intercepts::WBINVD
+        | Intercepts::INVD;
+    (intercepts(true) - confining) | Intercepts::INTERRUPT
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_takes_its_interrupts_and_those_of_a_kernel_beside_it_exit() {
+        let own = Intercepts::INTERRUPT | Intercepts::VIRTUAL_INTERRUPT;
+        assert!(!intercepts(true).intersects(own));
+        assert!(!resumed_intercepts(u64::MAX, true).intersects(own));
+        let exits = shared_intercepts();
+        assert!(exits.contains(Intercepts::INTERRUPT | Intercepts::NMI | Intercepts::INIT));
+        assert!(exits.contains(Intercepts::VMRUN | Intercepts::VMMCALL | Intercepts::SHUTDOWN));
+        assert!(!exits.intersects(Intercepts::MSRS | Intercepts::PORTS));
+    }
 
     #[test]
     fn a_state_ends_no_intercept_that_a_guest_keeps() {

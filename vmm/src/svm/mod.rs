@@ -11,6 +11,7 @@
 
 mod intercepts;
 pub mod permissions;
+mod shared;
 pub mod vmcb;
 
 use core::arch::asm;
@@ -21,13 +22,14 @@ use insula_bare::cpu::{self, read_msr, write_msr};
 use crate::area::{Area, AreaPage};
 use crate::exit::Exit;
 use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
+use crate::share::Entry;
 use crate::start_state::{EFER_LMA, StartState};
 use intercepts::{intercepts, resumed_intercepts};
 use permissions::{MSR_MAP, PORT_MAP};
 use vmcb::{
     EFER_SVME, ENDLESS_EXCEPTIONS, FLUSH_ALL, INJECT_ALIGNMENT_CHECK, INJECT_DEBUG,
-    INJECT_GENERAL_PROTECTION, INJECT_INVALID_OPCODE, INJECT_NMI, Intercepts, State, Vmcb,
-    exit_code,
+    INJECT_GENERAL_PROTECTION, INJECT_INVALID_OPCODE, INJECT_NMI, Intercepts, State,
+    VIRTUAL_ANY_PRIORITY, VIRTUAL_PENDING, Vmcb, exit_code,
 };
 
 const EFER: u32 = 0xc000_0080;
@@ -37,6 +39,7 @@ const VM_CR_SVMDIS: u64 = 1 << 4;
 /// Physical address of the page in which VMRUN saves the monitor's state.
 const VM_HSAVE_PA: u32 = 0xc001_0117;
 /// Bits of EFER that a guest can set: SCE, LME, LMA, NXE, LMSLE, FFXSR, TCE, AUTOIBRS.
+const RFLAGS_IF: u64 = 1 << 9;
 const EFER_GUEST: u64 = 0x0020_ed01;
 
 /// Instructions whose length is known to those processors that do not save the next address.
@@ -140,6 +143,7 @@ impl Guest {
         self.registers = GuestRegisters::default();
         self.vmcb.control.interrupt_shadow = 0;
         self.vmcb.control.event_injection = 0;
+        self.vmcb.control.virtual_interrupt = 0;
         (self.in_nmi, self.nmi_pending) = (false, false);
         self.vmcb.intercept(intercepts(self.has_next_rip));
         self.flush();
@@ -162,6 +166,7 @@ impl Guest {
             exit_code::ALIGNMENT => Exit::Exception(INJECT_ALIGNMENT_CHECK),
             exit_code::CPUID => Exit::Cpuid,
             exit_code::IRET => Exit::InterruptReturn,
+            exit_code::VIRTUAL_INTERRUPT => Exit::InterruptWindow,
             exit_code::MSR if info == 0 => Exit::ReadMsr(self.registers.rcx as u32),
             exit_code::MSR => Exit::WriteMsr {
                 register: self.registers.rcx as u32,
@@ -397,6 +402,32 @@ impl guest::Guest for Guest {
         self.in_nmi = true;
         self.intercept_return(true);
         self.vmcb.control.event_injection = INJECT_NMI;
+    }
+
+    fn has_event(&self) -> bool {
+        self.vmcb.control.event_injection != 0
+    }
+
+    fn takes_interrupts(&self) -> bool {
+        self.vmcb.state.rflags & RFLAGS_IF != 0 && self.vmcb.control.interrupt_shadow & 1 == 0
+    }
+
+    /// By a virtual interrupt that exits: one of the processor's goes first.
+    fn set_interrupt_window(&mut self, exits: bool) {
+        let mut intercepts = self.vmcb.intercepts();
+        intercepts.set(Intercepts::VIRTUAL_INTERRUPT, exits);
+        self.vmcb.intercept(intercepts);
+        self.vmcb.control.virtual_interrupt = match exits {
+            true => VIRTUAL_PENDING | VIRTUAL_ANY_PRIORITY,
+            false => 0,
+        };
+    }
+
+    type Shared = shared::Shared;
+
+    unsafe fn start_shared(area: Area, entry: &Entry) -> Option<Self::Shared> {
+        // SAFETY: as promised by the caller.
+        unsafe { shared::Shared::start(area, entry) }
     }
 
     /// The guest is about to execute IRET, by which its NMI handler returns. Linux' handler takes the

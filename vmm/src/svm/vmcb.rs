@@ -12,10 +12,14 @@ bitflags! {
     /// Events and instructions that exit, offset 0xc.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Intercepts: u64 {
+        /// Interrupts.
+        const INTERRUPT = 1 << 0;
         /// Non-maskable interrupts.
         const NMI = 1 << 1;
         /// INIT.
         const INIT = 1 << 3;
+        /// Virtual interrupts.
+        const VIRTUAL_INTERRUPT = 1 << 4;
         /// CPUID.
         const CPUID = 1 << 18;
         /// IRET.
@@ -51,6 +55,8 @@ bitflags! {
 
 /// Exit codes (AMD APM volume 2, appendix C).
 pub mod exit_code {
+    /// Interrupt.
+    pub const INTERRUPT: u64 = 0x60;
     /// Non-maskable interrupt.
     pub const NMI: u64 = 0x61;
     /// Debug exception.
@@ -59,6 +65,8 @@ pub mod exit_code {
     pub const ALIGNMENT: u64 = 0x51;
     /// INIT.
     pub const INIT: u64 = 0x63;
+    /// Virtual interrupt.
+    pub const VIRTUAL_INTERRUPT: u64 = 0x64;
     /// CPUID.
     pub const CPUID: u64 = 0x72;
     /// IRET.
@@ -75,6 +83,8 @@ pub mod exit_code {
     pub const SHUTDOWN: u64 = 0x7f;
     /// First of the instructions of SVM.
     pub const VMRUN: u64 = 0x80;
+    /// VMMCALL.
+    pub const VMMCALL: u64 = 0x81;
     /// Last of them.
     pub const SKINIT: u64 = 0x86;
     /// WBINVD or WBNOINVD.
@@ -102,7 +112,8 @@ pub struct Control {
     pub asid: u32,
     /// Translations to flush at the next VMRUN: [`FLUSH_ALL`] or 0.
     pub tlb_control: u32,
-    virtual_interrupt: u64,
+    /// A pending virtual interrupt, and how the guest's are masked.
+    pub virtual_interrupt: u64,
     /// Bit 0: interrupts are blocked for one instruction.
     pub interrupt_shadow: u64,
     /// Why the guest exited.
@@ -189,6 +200,7 @@ const _: () = {
     assert!(offset_of!(Control, exceptions) == 8);
     assert!(offset_of!(Control, port_map) == 0x40);
     assert!(offset_of!(Control, asid) == 0x58);
+    assert!(offset_of!(Control, virtual_interrupt) == 0x60);
     assert!(offset_of!(Control, interrupt_shadow) == 0x68);
     assert!(offset_of!(Control, exit_code) == 0x70);
     assert!(offset_of!(Control, nested) == 0x90);
@@ -208,6 +220,13 @@ const _: () = {
 
 /// [`Control::tlb_control`]: flush all translations.
 pub const FLUSH_ALL: u32 = 1;
+/// [`Control::virtual_interrupt`]: one is pending, of the vector in bits 32 to 39.
+pub const VIRTUAL_PENDING: u64 = 1 << 8;
+/// [`Control::virtual_interrupt`]: whatever the guest's task priority is.
+pub const VIRTUAL_ANY_PRIORITY: u64 = 1 << 20;
+/// [`Control::virtual_interrupt`]: interrupts are masked as they were before VMRUN, whatever the guest's
+/// flag is.
+pub const VIRTUAL_MASKING: u64 = 1 << 24;
 /// [`Control::event_injection`]: a non-maskable interrupt.
 pub const INJECT_NMI: u64 = 1 << 31 | 2 << 8 | 2;
 /// [`Control::event_injection`]: an invalid opcode exception.

@@ -30,6 +30,7 @@ use insula_bare::{PhysAddr, apic, cpu, per_core, trap};
 use crate::area::Area;
 use crate::exit::Exit;
 use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
+use crate::share::{Entry, NotShared};
 use crate::start_state::{EFER_LMA, EFER_LME, StartState};
 use controls::{Controls, Pin, Primary};
 use exit::{Decoded, Event};
@@ -425,5 +426,21 @@ impl guest::Guest for Guest {
     fn interrupt_return(&mut self) {
         self.exit_at_nmi_window(false);
         self.inject_nmi();
+    }
+
+    fn has_event(&self) -> bool {
+        false
+    }
+
+    fn takes_interrupts(&self) -> bool {
+        false
+    }
+
+    fn set_interrupt_window(&mut self, _: bool) {}
+
+    type Shared = NotShared;
+
+    unsafe fn start_shared(_: Area, _: &Entry) -> Option<NotShared> {
+        None
     }
 }

@@ -146,6 +146,14 @@ impl SharedPage {
             != 0
     }
 
+    /// Whether the kernel's vector comes without the local APIC, and so is not ended there.
+    #[must_use]
+    pub fn is_vector_virtual(self) -> bool {
+        self.word(offset_of!(SharedCore, virtual_vector))
+            .load(Ordering::Relaxed)
+            != 0
+    }
+
     /// Whether the kernel has to leave for such an interrupt.
     #[must_use]
     pub fn is_taken(self) -> bool {
