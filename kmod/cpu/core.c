@@ -8,6 +8,9 @@
  * A shared core stays in the base, which must not take it offline meanwhile: another callback
  * refuses that.
  *
+ * A confined node's core can be shared with another node. If the first returns it, it is the
+ * other's, until that has ended, too.
+ *
  * It is hidden from a CPU hotplug callback, inside the base's own offlining: at its end that
  * checks the mask of present cores, and switches the shorthand off or on by itself.
  */
@@ -25,10 +28,12 @@
 #include "arch/x86/shared_core.h"
 #include "arch/x86/start.h"
 #include "cpu/core.h"
+#include "node/monitor_share.h"
 
 struct core {
 	u32 owner;	/* enum insula_cpu_owner */
 	u32 node;
+	u32 sharing;	/* node of a lightweight kernel that shares it with `node`, or 0 */
 	bool pooled;	/* returns to the pool, not to the base */
 	bool hidden;	/* not the base's: taken, or being taken */
 };
@@ -211,6 +216,10 @@ static void core_put_back(u32 cpu)
 		core_unshare(cpu);
 		return;
 	}
+	if (core->sharing && insula_monitor_share_is_orphan(insula_processor_apic_id(cpu))) {
+		core->node = core->sharing;
+		return;
+	}
 	if (core->pooled) {
 		WRITE_ONCE(core->owner, INSULA_CPU_POOL);
 		core->node = 0;
@@ -286,6 +295,46 @@ int insula_cores_share(u32 cpu, u32 percent, bool by_nmi, u32 node)
 	err = core_share_locked(cpu, percent, by_nmi, node);
 	mutex_unlock(&cores.lock);
 	return err;
+}
+
+static int core_share_confined_locked(u32 cpu, u32 percent, u32 node)
+{
+	int err;
+
+	if (READ_ONCE(cores.closed))
+		return -ESHUTDOWN;
+	if (!core_is_takable(cpu) || cores.core[cpu].owner != INSULA_CPU_NODE)
+		return -ENODEV;
+	if (cores.core[cpu].sharing)
+		return -EBUSY;
+	err = insula_monitor_share_create(cpu, percent);
+	if (!err)
+		cores.core[cpu].sharing = node;
+	return err;
+}
+
+int insula_cores_share_confined(u32 cpu, u32 percent, u32 node)
+{
+	int err;
+
+	mutex_lock(&cores.lock);
+	err = core_share_confined_locked(cpu, percent, node);
+	mutex_unlock(&cores.lock);
+	return err;
+}
+
+void insula_cores_unshare_confined(u32 cpu)
+{
+	struct core *core = &cores.core[cpu];
+	bool left;
+
+	mutex_lock(&cores.lock);
+	left = core->owner == INSULA_CPU_NODE && core->node == core->sharing;
+	insula_monitor_share_destroy(cpu);
+	core->sharing = 0;
+	if (left)
+		core_put_back(cpu);
+	mutex_unlock(&cores.lock);
 }
 
 int insula_cores_reserve(const u32 *cpus, u32 count)

@@ -82,7 +82,7 @@ static int monitor_check(struct file *memory, u32 cpus_count,
 	place->monitor = memory;
 	place->root = copy.nested_page_table;
 	place->changes = &parts->header->nested_changes;
-	place->areas = (struct insula_monitor_areas) { copy.cores, copy.cores_count };
+	place->areas = (struct insula_monitor_areas) { copy.cores, copy.cores_count, memory };
 	parts->functions = (struct insula_confined_functions) {
 		.extent = place->extent,
 		.areas = place->areas,

@@ -15,6 +15,7 @@
 #include <linux/compiler.h>
 #include <linux/delay.h>
 #include <linux/errno.h>
+#include <linux/file.h>
 #include <linux/io.h>
 #include <linux/jiffies.h>
 #include <linux/sched/mm.h>
@@ -31,6 +32,10 @@
 /* Polls before sleeping in between. */
 #define POLLS		2000
 #define POLL_US		20
+
+/* The cores of all confined nodes, while their tables are there. */
+static DEFINE_MUTEX(monitor_cores_lock);
+static LIST_HEAD(monitor_cores_all);
 
 /* Find the area of a core by its APIC id. */
 static int monitor_core_find(struct insula_confined_core *core, u32 apic_id,
@@ -182,6 +187,8 @@ void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *
 int insula_monitor_cores_init(struct insula_monitor_cores *cores, struct insula_node *node,
 			      const struct insula_monitor_areas *areas)
 {
+	int err;
+
 	*cores = (struct insula_monitor_cores) { .node = node, .areas = *areas };
 	mutex_init(&cores->flushing);
 	mutex_init(&cores->lock);
@@ -189,13 +196,56 @@ int insula_monitor_cores_init(struct insula_monitor_cores *cores, struct insula_
 	fs_reclaim_acquire(GFP_KERNEL);
 	might_lock(&cores->flushing);
 	fs_reclaim_release(GFP_KERNEL);
-	return insula_monitor_cores_add(cores, node->cpus, node->cpus_count);
+	err = insula_monitor_cores_add(cores, node->cpus, node->cpus_count);
+	if (err)
+		return err;
+	mutex_lock(&monitor_cores_lock);
+	list_add_tail(&cores->link, &monitor_cores_all);
+	mutex_unlock(&monitor_cores_lock);
+	return 0;
 }
 
 void insula_monitor_cores_destroy(struct insula_monitor_cores *cores)
 {
+	mutex_lock(&monitor_cores_lock);
+	list_del(&cores->link);
+	mutex_unlock(&monitor_cores_lock);
 	kfree(cores->core);
 	kfree(cores->apic_ids);
+}
+
+/* Whether they have a core that runs its node's kernel. */
+static bool monitor_cores_have(struct insula_monitor_cores *cores, u32 apic_id,
+			       struct insula_confined_core *core)
+{
+	bool found = false;
+	u32 i;
+
+	mutex_lock(&cores->lock);
+	for (i = 0; !found && cores->node && !cores->ended && i < cores->count; i++) {
+		*core = cores->core[i];
+		found = core->apic_id == apic_id && READ_ONCE(core->area->running);
+	}
+	mutex_unlock(&cores->lock);
+	return found;
+}
+
+int insula_monitor_cores_find(u32 apic_id, struct insula_confined_core *core,
+			      struct file **memory)
+{
+	struct insula_monitor_cores *cores;
+	int err = -ENODEV;
+
+	mutex_lock(&monitor_cores_lock);
+	list_for_each_entry(cores, &monitor_cores_all, link) {
+		if (!monitor_cores_have(cores, apic_id, core))
+			continue;
+		*memory = get_file(cores->areas.memory);
+		err = 0;
+		break;
+	}
+	mutex_unlock(&monitor_cores_lock);
+	return err;
 }
 
 void insula_monitor_cores_disconnect(struct insula_monitor_cores *cores)

@@ -2,9 +2,11 @@
 #ifndef INSULA_MONITOR_CORES_H
 #define INSULA_MONITOR_CORES_H
 
+#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+struct file;
 struct insula_monitor_core;
 struct insula_node;
 
@@ -21,10 +23,12 @@ struct insula_confined_core {
 struct insula_monitor_areas {
 	phys_addr_t start;
 	u32 count;
+	struct file *memory;		/* the monitor's */
 };
 
 /* The cores of a confined node during one run of it. */
 struct insula_monitor_cores {
+	struct list_head link;
 	struct mutex flushing;		/* one flush at a time, its wait included */
 	struct mutex lock;		/* all below; inside `flushing` */
 	struct insula_node *node;	/* NULL once it is ending */
@@ -40,6 +44,13 @@ struct insula_monitor_cores {
 int insula_monitor_cores_init(struct insula_monitor_cores *cores, struct insula_node *node,
 			      const struct insula_monitor_areas *areas);
 void insula_monitor_cores_destroy(struct insula_monitor_cores *cores);
+
+/*
+ * Find a core of any confined node by its APIC id, and take a reference to the memory of its
+ * monitor. -ENODEV: there is none whose node runs, and runs there.
+ */
+int insula_monitor_cores_find(u32 apic_id, struct insula_confined_core *core,
+			      struct file **memory);
 
 /* Add cores, parked, with cleared areas. -EINVAL, -ENOMEM: none is added. Node's lock held. */
 int insula_monitor_cores_add(struct insula_monitor_cores *cores, const u32 *cpus, u32 count);

@@ -74,7 +74,7 @@ static struct insula_node *node_new(const struct insula_node_create *request)
 		return ERR_PTR(-ENOMEM);
 	node->cpus_count = request->cpus_count;
 	node->core_share = request->core_share;
-	node->entered_by_nmi = request->share_by == INSULA_SHARE_BY_NMI;
+	node->share_by = request->share_by;
 	err = insula_name_copy(node->named.name, request->name);
 	if (err)
 		goto free;
@@ -155,7 +155,7 @@ static bool node_share_valid(const struct insula_node_create *request)
 	if (!request->core_share)
 		return !request->share_by;
 	return request->core_share <= 99 && request->cpus_count == 1 &&
-	       request->share_by <= INSULA_SHARE_BY_NMI;
+	       request->share_by <= INSULA_SHARE_BY_VMM;
 }
 
 int insula_node_create(void __user *argument)

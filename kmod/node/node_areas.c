@@ -19,6 +19,15 @@
 #include "node/node_state.h"
 #include "node/resize.h"
 
+static struct insula_ringable *node_areas_ringable(const struct insula_node *node)
+{
+	struct insula_ringable *ringable = insula_ringable_new(node->cpus, node->cpus_count);
+
+	if (ringable && insula_node_shares_confined(node))
+		ringable->apic_ids[0] = insula_node_share_id(node);
+	return ringable;
+}
+
 static int node_areas_lay_out_channels(struct insula_node *node,
 				       const struct insula_area_place *place)
 {
@@ -32,7 +41,7 @@ static int node_areas_lay_out_channels(struct insula_node *node,
 	err = insula_area_unmap(node->area);
 	if (err)
 		return err;
-	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	ringable = node_areas_ringable(node);
 	if (!ringable)
 		return -ENOMEM;
 	insula_node_monitor_guest_ids(node, &ringable->apic_ids[ringable->count]);
@@ -81,7 +90,7 @@ static int node_areas_lay_out_delegation(struct insula_node *node,
 	struct insula_slots *slots;
 	int err;
 
-	ringable = insula_ringable_new(node->cpus, node->cpus_count);
+	ringable = node_areas_ringable(node);
 	if (!ringable)
 		return -ENOMEM;
 	slots = insula_slots_create(place, ringable);
@@ -90,7 +99,8 @@ static int node_areas_lay_out_delegation(struct insula_node *node,
 		return PTR_ERR(slots);
 	}
 	/* It goes on while its core has interrupts off: so must those whom it calls. */
-	err = node->entered_by_nmi ? insula_slots_keep_off(slots, node->cpus[0]) : 0;
+	err = node->share_by == INSULA_SHARE_BY_NMI ?
+	      insula_slots_keep_off(slots, node->cpus[0]) : 0;
 	if (err) {
 		insula_slots_put(slots);
 		return err;

@@ -25,6 +25,7 @@
 #include "mem/memory.h"
 #include "mem/shown.h"
 #include "node/description.h"
+#include "node/monitor_share.h"
 #include "node/node.h"
 #include "node/node_areas.h"
 #include "node/node_state.h"
@@ -98,6 +99,12 @@ static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 		return -EINVAL;
 	if (node->state != INSULA_RUNNING)
 		return -EALREADY;
+	if (insula_node_shares_confined(node)) {
+		if (nmi)
+			return -EOPNOTSUPP;
+		insula_monitor_share_interrupt(insula_node_share_id(node), vector);
+		return 0;
+	}
 	apic_id = insula_processor_apic_id(node->cpus[index]);
 	shared = insula_shared_core_find(apic_id);
 	if (nmi && shared)

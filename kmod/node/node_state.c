@@ -35,6 +35,7 @@
 #include "mem/memory.h"
 #include "mem/shown.h"
 #include "node/copy_pages.h"
+#include "node/monitor_share.h"
 #include "node/nested_table.h"
 #include "node/node_state.h"
 
@@ -108,13 +109,47 @@ static void node_state_leak(struct insula_node *node)
 		node->named.name);
 }
 
+bool insula_node_shares_confined(const struct insula_node *node)
+{
+	return node->core_share && node->share_by == INSULA_SHARE_BY_VMM;
+}
+
+u32 insula_node_share_id(const struct insula_node *node)
+{
+	return INSULA_MONITOR_SHARE_ID | insula_processor_apic_id(node->cpus[0]);
+}
+
+/* Of a core that it shares with a confined node these affect its own kernel alone. */
+static void node_state_reset_cores(const struct insula_node *node)
+{
+	if (insula_node_shares_confined(node))
+		insula_start_reset(insula_node_share_id(node));
+	else
+		insula_cores_reset(node->cpus, node->cpus_count);
+}
+
+static int node_state_park_all(const struct insula_node *node)
+{
+	if (!insula_node_shares_confined(node))
+		return insula_cores_park(node->cpus, node->cpus_count);
+	return insula_start_park(insula_node_share_id(node)) ? -EIO : 0;
+}
+
+static void node_state_give_cores(const struct insula_node *node)
+{
+	if (insula_node_shares_confined(node))
+		insula_cores_unshare_confined(node->cpus[0]);
+	else
+		insula_cores_give(node->cpus, node->cpus_count);
+}
+
 /*
  * Park its cores; if one does not stop, leak the node's resources. From here on revocations do
  * not wait for the node, and only from here on may its cores be reused.
  */
 static bool node_state_park_cores(struct insula_node *node)
 {
-	int err = insula_cores_park(node->cpus, node->cpus_count);
+	int err = node_state_park_all(node);
 
 	lockdep_assert_held(&node->lock);
 	insula_grant_channel_end(node->grants, err);
@@ -131,7 +166,7 @@ static void node_state_give_back(struct insula_node *node)
 	if (!node->has_cores)
 		return;
 	if (node_state_park_cores(node)) {
-		insula_cores_give(node->cpus, node->cpus_count);
+		node_state_give_cores(node);
 		insula_devices_return(&node->devices);
 	}
 	node->has_cores = false;
@@ -151,7 +186,7 @@ static void node_state_stop_cores(struct insula_node *node, enum insula_reason r
 	node->paused = false;
 	insula_devices_disable_dma(&node->devices);
 	insula_nested_table_disconnect(node->vmm.nested);
-	insula_cores_reset(node->cpus, node->cpus_count);
+	node_state_reset_cores(node);
 	insula_area_disconnect(node->area);
 	insula_slots_disconnect(node->slots);
 	node->reason = reason;
@@ -244,9 +279,11 @@ int insula_node_take_cores(struct insula_node *node)
 	int err;
 
 	lockdep_assert_held(&node->lock);
-	if (node->core_share)
+	if (insula_node_shares_confined(node))
+		err = insula_cores_share_confined(node->cpus[0], node->core_share, node->id);
+	else if (node->core_share)
 		err = insula_cores_share(node->cpus[0], node->core_share,
-					 node->entered_by_nmi, node->id);
+					 node->share_by == INSULA_SHARE_BY_NMI, node->id);
 	else
 		err = insula_cores_take(node->cpus, node->cpus_count, node->id);
 	node->has_cores = !err;
@@ -288,7 +325,8 @@ static void node_state_start_exit_poll(struct insula_node *node)
 	node->exit_poll.waits = node->slots; /* only the LWK has delegated programs */
 	node->exit_poll.node_flags = insula_area_node_flags(node->area);
 	node->exit_poll.cpus = node->cpus;
-	node->exit_poll.cpus_count = node->cpus_count;
+	/* The core that it shares with a confined node is not to be reset. */
+	node->exit_poll.cpus_count = insula_node_shares_confined(node) ? 0 : node->cpus_count;
 	node->exit_poll.ended = node_state_exit_seen;
 	insula_exit_poll_add(&node->exit_poll);
 }
@@ -304,6 +342,8 @@ static int node_state_start_cores(struct insula_node *node)
 
 	if (insula_node_confined(node))
 		return insula_node_start_monitor(node);
+	if (insula_node_shares_confined(node))
+		return insula_start_core(insula_node_share_id(node), &entry, &node->entry_tsc);
 	return insula_start_core(insula_processor_apic_id(node->cpus[0]), &entry, &node->entry_tsc);
 }
 
@@ -391,6 +431,9 @@ int insula_node_recreate(struct insula_node *node, struct file *by, u32 flags,
 		return -EBUSY;
 	if (node->lost)
 		return -EIO;
+	/* A kernel that shares a core of it goes on in its monitor. */
+	if (node->vmm.memory && insula_monitor_share_uses(node->vmm.memory))
+		return -EBUSY;
 	if (insula_memory_is_shown(node->memory))
 		return -EOPNOTSUPP;
 	if (flags & INSULA_RECREATE_UNLESS_RETIRED && node->retired)
@@ -453,7 +496,7 @@ void insula_node_base_down(struct insula_node *node)
 	if (node->state != INSULA_RUNNING)
 		return;
 	node_state_stop_cores(node, INSULA_REASON_BASE);
-	err = insula_cores_park(node->cpus, node->cpus_count);
+	err = node_state_park_all(node);
 	insula_grant_channel_end(node->grants, err);
 	insula_slots_end(node->slots, err);
 	insula_nested_table_end(node->vmm.nested, err);

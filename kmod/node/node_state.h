@@ -32,8 +32,8 @@ struct insula_node {
 	u32 cpus_count;
 	u32 *cpus;
 	bool has_cores;
-	u32 core_share;			/* percent of a core that the base shares, or 0 */
-	bool entered_by_nmi;		/* on that core */
+	u32 core_share;			/* percent of a core that it shares, or 0 */
+	u32 share_by;			/* INSULA_SHARE_BY_* */
 	struct list_head devices;	/* see device.h */
 	bool lost;			/* leaked: a core could not be stopped */
 	enum insula_state state;
@@ -75,6 +75,12 @@ void insula_node_changed(struct insula_node *node);
  * insula_node_start() and insula_node_recreate() check it themselves.
  */
 int insula_node_may_start(void);
+
+/* Whether it shares the core of a confined node. */
+bool insula_node_shares_confined(const struct insula_node *node);
+
+/* That core's APIC id, as insula_start_*() and its doorbells take it (monitor_share.h). */
+u32 insula_node_share_id(const struct insula_node *node);
 
 /* Take its cores, or a share of one; errors as of insula_cores_take() and _share(). Lock held. */
 int insula_node_take_cores(struct insula_node *node);

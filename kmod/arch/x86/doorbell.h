@@ -21,7 +21,9 @@ struct insula_doorbell {
 struct insula_ringable {
 	struct rcu_head rcu;
 	u32 count;
-	u32 apic_ids[];		/* theirs, then as many by which that kernel knows them */
+	u32 apic_ids[];		/* theirs, perhaps with INSULA_MONITOR_SHARE_ID (monitor_share.h),
+				 * then as many by which that kernel knows them
+				 */
 };
 
 int insula_doorbells_init(void);

@@ -24,6 +24,7 @@
 #include "arch/x86/trampoline.h"
 #include "compat/compat.h"
 #include "mem/lowmem.h"
+#include "node/monitor_share.h"
 
 /* Start-up vectors from here on are not RAM (0xA0000: VGA memory). */
 #define START_VECTOR_BAD_FIRST	0xa0
@@ -205,14 +206,21 @@ void insula_start_restore_destination(u32 destination)
 	apic->write(APIC_ICR2, destination);
 }
 
+static void start_send_init(u32 apic_id)
+{
+	start_send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
+}
+
 void insula_start_reset(u32 apic_id)
 {
 	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
 
-	if (shared)
+	if (apic_id & INSULA_MONITOR_SHARE_ID)
+		insula_monitor_share_close(apic_id);
+	else if (shared)
 		insula_shared_core_close(shared);
-	else
-		start_send(APIC_DM_INIT | APIC_INT_LEVELTRIG | APIC_INT_ASSERT, apic_id);
+	else if (READ_ONCE(start.forbidden) || !insula_monitor_share_orphan(apic_id))
+		start_send_init(apic_id);
 }
 
 void insula_start_interrupt(u32 apic_id, u8 vector)
@@ -277,23 +285,38 @@ static bool start_kick(u32 apic_id, bool park)
 	return false;
 }
 
-int insula_start_park(u32 apic_id)
+/* Whatever runs there. */
+static int start_park(u32 apic_id)
 {
-	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
 	int err;
 
-	if (shared)
-		return insula_shared_core_stop(shared);
 	mutex_lock(&start.lock);
 	start_put64(TRAMPOLINE_ENTRY, 0);
 	start_put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see both */
 
-	insula_start_reset(apic_id);
+	start_send_init(apic_id);
 	err = start_kick(apic_id, true) ? 0 : -ETIMEDOUT;
 	if (err)
-		insula_start_reset(apic_id);
+		start_send_init(apic_id);
 	mutex_unlock(&start.lock);
+	return err;
+}
+
+int insula_start_park(u32 apic_id)
+{
+	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
+	int err;
+
+	if (apic_id & INSULA_MONITOR_SHARE_ID)
+		return insula_monitor_share_stop(apic_id);
+	if (shared)
+		return insula_shared_core_stop(shared);
+	if (!READ_ONCE(start.forbidden) && insula_monitor_share_wait_orphan(apic_id))
+		return 0;
+	err = start_park(apic_id);
+	if (!err)
+		insula_monitor_share_parked(apic_id);
 	return err;
 }
 
@@ -315,9 +338,12 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 	struct insula_shared_core_state *shared = insula_shared_core_find(apic_id);
 	int err = 0;
 
+	if (READ_ONCE(start.forbidden))
+		return -ESHUTDOWN;
+	if (apic_id & INSULA_MONITOR_SHARE_ID)
+		return insula_monitor_share_start(apic_id, entry, tsc);
 	if (shared)
-		return READ_ONCE(start.forbidden) ? -ESHUTDOWN :
-						    insula_shared_core_start(shared, entry, tsc);
+		return insula_shared_core_start(shared, entry, tsc);
 	mutex_lock(&start.lock);
 	start_put64(TRAMPOLINE_CR3, entry->page_table);
 	start_put64(TRAMPOLINE_ENTRY, entry->address);
@@ -325,12 +351,12 @@ int insula_start_core(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 	start_put32(TRAMPOLINE_ENTERED, 0);
 	smp_wmb(); /* the core must see them all */
 
-	insula_start_reset(apic_id);
+	start_send_init(apic_id);
 	if (start_kick(apic_id, false)) {
 		smp_rmb(); /* the stamp was written before the flag */
 		*tsc = READ_ONCE(*(u64 *)(start.code + TRAMPOLINE_TSC));
 	} else {
-		insula_start_reset(apic_id);
+		start_send_init(apic_id);
 		usleep_range(INIT_DELAY_US, 2 * INIT_DELAY_US);
 		err = READ_ONCE(start.forbidden) ? -ESHUTDOWN : -ETIMEDOUT;
 	}
