@@ -26,7 +26,7 @@ use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
 use crate::attachment::Publish;
-use crate::cores::{ChosenCore, CoreRequest, Cores};
+use crate::cores::{ChosenCore, CoreRequest};
 use crate::device::{self, Selected};
 use crate::isolation::{self, ConfineError, Monitor};
 use crate::memory::check_available;
@@ -256,7 +256,7 @@ fn preflight(
 ) -> Result<(), Error> {
     let topology = Topology::read(root);
     let (machine, cpus) = driver.machine().map_err(module_failed)?;
-    Cores::new(&topology, &cpus).choose(&request.cores, None)?;
+    shared_core::available(&request.spec, &topology, &cpus).choose(&request.cores, None)?;
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
     isolation::check(request.spec.isolation, &machine)?;
@@ -311,7 +311,7 @@ impl Start<'_> {
         let append = attachments.command_line(spec);
         for _ in 0..CHOICES_MAX {
             let (machine, cpus) = self.driver.machine().map_err(module_failed)?;
-            let available = Cores::new(&Topology::read(self.root), &cpus);
+            let available = shared_core::available(spec, &Topology::read(self.root), &cpus);
             let chosen = available.choose(&self.request.cores, spec.numa_node())?;
             let later = (spec.max_cpus.unwrap_or_default() as usize).saturating_sub(chosen.len());
             let spares = available.spare_apic_ids(&chosen, later);
@@ -358,15 +358,15 @@ impl Start<'_> {
                     }
                     return Ok((node, layout, chosen.clone(), available.split_cores(&chosen)));
                 }
+                Err(error) if let Some(refusal) = shared_core::refusal(spec, &error) => {
+                    return Err(refusal);
+                }
                 // A core was taken, or went offline, meanwhile.
                 Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {}
                 Err(error) if error.errno == Errno::EEXIST => {
                     self.name = pick_name(self.driver, self.request)?;
                 }
-                Err(error) => {
-                    let refusal = shared_core::refusal(spec, &error);
-                    return Err(refusal.unwrap_or_else(|| call_failed(error)));
-                }
+                Err(error) => return Err(call_failed(error)),
             }
         }
         Err(contended())

@@ -1,9 +1,10 @@
-//! A node that shares its core with the base.
+//! A node that shares its core with the base, or with a confined node.
 
 use clap::ValueEnum;
 use insula_abi as abi;
 use insula_abi::{Cpu, CpuOwner};
 use insula_base::error::Error;
+use insula_base::topology::Topology;
 use insula_driver::{CallError, Driver, Memory, Node, name::Name};
 use insula_image::Bootable;
 use kimage::Format;
@@ -12,6 +13,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::cores::Cores;
 use crate::spec::NodeSpec;
 use crate::view::Handle;
 
@@ -30,6 +32,8 @@ pub enum ShareBy {
     Interrupt,
     /// By non-maskable interrupts: then, too.
     Nmi,
+    /// By the monitor of the confined node that has the core.
+    Vmm,
 }
 
 impl ShareBy {
@@ -37,8 +41,28 @@ impl ShareBy {
         match self {
             Self::Interrupt => abi::ShareBy::INTERRUPT,
             Self::Nmi => abi::ShareBy::NMI,
+            Self::Vmm => abi::ShareBy::VMM,
         }
     }
+}
+
+/// The core that a node is to share with a confined node, if it is.
+fn of_confined(spec: &NodeSpec) -> Option<u32> {
+    spec.share_core.filter(|_| spec.share_by == ShareBy::Vmm)
+}
+
+/// The cores that a node can have: that of the node with which it is to share one, too.
+pub(crate) fn available(spec: &NodeSpec, topology: &Topology, cpus: &[Cpu]) -> Cores {
+    let mut available = Cores::new(topology, cpus);
+    let is_nodes = |core: &u32| is_owned(cpus, *core, CpuOwner::NODE);
+    if let Some(core) = of_confined(spec).filter(is_nodes) {
+        available.mark_free(&[core]);
+    }
+    available
+}
+
+fn is_owned(cpus: &[Cpu], core: u32, owner: CpuOwner) -> bool {
+    cpus.iter().any(|cpu| cpu.cpu == core && cpu.owner == owner)
 }
 
 /// Checks that a node can share the core that it is to share, before anything is taken.
@@ -56,8 +80,10 @@ pub(crate) fn check(spec: &NodeSpec, bootable: &Bootable, cpus: &[Cpu]) -> Resul
     if let Err(mut problems) = spec.check() {
         return Err(problems.remove(0));
     }
-    let is_pooled = |cpu: &Cpu| cpu.cpu == core && cpu.owner == CpuOwner::POOL;
-    match cpus.iter().any(is_pooled) {
+    if of_confined(spec).is_some() && !is_owned(cpus, core, CpuOwner::NODE) {
+        return Err(not_a_nodes(core));
+    }
+    match is_owned(cpus, core, CpuOwner::POOL) {
         true => Err(pooled(core)),
         false => Ok(()),
     }
@@ -117,14 +143,25 @@ pub(crate) fn create_node(
     }
 }
 
-/// The error if the module cannot share this base's cores.
+/// The error if the module cannot share that core.
 pub(crate) fn refusal(spec: &NodeSpec, error: &CallError) -> Option<Error> {
-    let is_refused = spec.share_core.is_some() && error.errno == Errno::EOPNOTSUPP;
-    is_refused.then(|| {
-        Error::new("cores of this system cannot be shared")
-            .nothing_kept()
-            .hint("its log says what is in the way: `dmesg | grep 'cores cannot be shared'`")
-    })
+    let refused = |what: String, hint: &str| Some(Error::new(what).nothing_kept().hint(hint));
+    let core = spec.share_core?;
+    match (error.errno, of_confined(spec)) {
+        (Errno::EOPNOTSUPP, _) => refused(
+            "cores of this system cannot be shared".into(),
+            "its log says what is in the way: `dmesg | grep 'cores cannot be shared'`",
+        ),
+        (Errno::ENODEV, Some(_)) => refused(
+            format!("core {core} is not one on which a confined node runs"),
+            "start its node with `--isolation vmm`, and wait until its kernel has started the core",
+        ),
+        (Errno::EBUSY, Some(_)) => refused(
+            format!("core {core} is shared already, or 16 cores are"),
+            "share another one: `insula ps` shows which nodes there are",
+        ),
+        _ => None,
+    }
 }
 
 fn not_lightweight() -> Error {
@@ -132,6 +169,13 @@ fn not_lightweight() -> Error {
         .untouched()
         .hint("start it with `--image lwk`, or give the node cores of its own")
         .about("share_core")
+}
+
+fn not_a_nodes(core: u32) -> Error {
+    Error::new(format!("core {core} belongs to no node"))
+        .untouched()
+        .hint("share it by interrupts or NMIs, or start a confined node on it first")
+        .about("share_by")
 }
 
 fn pooled(core: u32) -> Error {

@@ -76,8 +76,8 @@ pub struct NodeSpec {
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 256)))]
     #[serde(skip_serializing_if = "is_default")]
     pub max_cpus: Option<u32>,
-    /// Core to share with this system, which keeps it online; only for a lightweight kernel, which
-    /// goes first there.
+    /// Core to share with this system, which keeps it online, or with a confined node; only for a
+    /// lightweight kernel, which goes first there.
     #[arg(long, value_name = "CORE", conflicts_with_all = ["cpus", "cpu_list", "max_cpus"])]
     #[serde(skip_serializing_if = "is_default")]
     pub share_core: Option<u32>,
@@ -86,8 +86,8 @@ pub struct NodeSpec {
     #[cfg_attr(feature = "schemars", schemars(range(min = 1, max = 99)))]
     #[serde(skip_serializing_if = "is_default")]
     pub core_share: Option<u32>,
-    /// How the node's kernel is entered on the shared core: `interrupt`, or `nmi` (also while this
-    /// system has interrupts off there).
+    /// How the node's kernel is entered on the shared core: `interrupt`, `nmi` (also while this system
+    /// has interrupts off there), or `vmm` (the core is a confined node's, whose monitor does it).
     #[arg(
         long,
         value_enum,

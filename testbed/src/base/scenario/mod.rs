@@ -63,6 +63,7 @@ pub const ALL: &[&Scenario] = &[
     &node::x2apic::SCENARIO,
     &isolation::confined::SCENARIO,
     &isolation::confined_vmx::SCENARIO,
+    &isolation::shared_confined_core::SCENARIO,
     &isolation::cloned_disks::SCENARIO,
     &isolation::clones::SCENARIO,
     &isolation::loaded_snapshot::SCENARIO,

@@ -16,6 +16,7 @@ pub(super) mod hostile;
 pub(super) mod kvm_beside;
 pub(super) mod loaded_snapshot;
 mod neighbour;
+pub(super) mod shared_confined_core;
 
 /// Arguments of a node that is confined.
 const CONFINED: [&str; 2] = ["--isolation", "vmm"];
