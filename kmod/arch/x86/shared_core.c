@@ -44,6 +44,7 @@
 #include "arch/x86/start.h"
 #include "compat/timer.h"
 #include "insula_shared_core.h"
+#include "node/monitor_share.h"
 
 #define SHARED_CORES_MAX	16
 #define START_TIMEOUT		(10 * HZ)
@@ -425,6 +426,10 @@ bool insula_shared_core_ring(u32 apic_id, u8 vector)
 {
 	struct insula_shared_core_state *core;
 
+	if (apic_id & INSULA_MONITOR_SHARE_ID) {
+		insula_monitor_share_ring(apic_id);
+		return true;
+	}
 	if (!insula_shared_cores_by_nmi())
 		return false;
 	core = insula_shared_core_find(apic_id);

@@ -38,8 +38,9 @@ int insula_shared_core_stop(struct insula_shared_core_state *core);
 void insula_shared_cores_abandon(void);
 
 /*
- * Ring a doorbell of a kernel that is entered by NMIs. False: it is none of such a kernel. Any
- * context.
+ * Ring a doorbell of a kernel that is entered by NMIs, or, by INSULA_MONITOR_SHARE_ID | apic_id
+ * (monitor_share.h), by a monitor. False: it is none of such a kernel. Any context, inside an RCU
+ * read-side critical section.
  */
 bool insula_shared_core_ring(u32 apic_id, u8 vector);
 

@@ -1,10 +1,13 @@
 //! A core that a node of the lightweight kernel shares with a confined Linux node, by its monitor: both do
 //! their work there, and the end of one is not the other's.
 
+use std::process::Child;
 use std::time::Duration;
 
 use super::CONFINED;
-use crate::base::support::insula_command::{assert_equal, insula, wait_for, with_cleanup};
+use crate::base::support::insula_command::{
+    assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
+};
 use crate::base::support::nodes::test_node::{TestNode, log, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -29,33 +32,46 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const HOST: &str = "confined";
 const NAME: &str = "quiet";
 /// The core.
+const CORE: u32 = 2;
 const CPU: &str = "2";
 
 fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         peer_image(context, "6.12")?;
         let before = Resources::now()?;
-        let host = start_host(context)?;
-        host.wait_until_ready()?;
-        let shared = Resources::now()?;
+        share(&[])?.refused(1, &["core 2 belongs to no node", "confined"])?;
+        let host = start_host(context, CPU)?;
+        let alone = Resources::now()?;
         starts(&[])?;
+        is_shared()?;
         both_work(&host)?;
+        goes_on_meanwhile(&host)?;
+        goes_on_while_paused(&host)?;
+        is_restarted()?;
         insula(&["stop", "--time", "60", NAME])?;
         insula(&["rm", NAME])?;
+        crashes()?;
+        hangs()?;
         host.assert_works()?;
-        assert_unchanged(&shared)?;
-        host.remove()?;
+        assert_unchanged(&alone)?;
+        is_started_often(context.count(5, 100))?;
+        host.assert_works()?;
+        assert_unchanged(&alone)?;
+        outlives_the_node(&host)?;
         assert_unchanged(&before)
     })
 }
 
-fn start_host(context: &Context) -> Result<TestNode, Finding> {
+/// A confined node that computes on one core.
+fn start_host(context: &Context, cpus: &str) -> Result<TestNode, Finding> {
     let image = peer_image(context, "6.12")?;
-    let size = [&CONFINED[..], &["--cpu-list", CPU, "--memory", "256M"]].concat();
-    TestNode::start(HOST, &["--image", &image], &size, "compute")
+    let size = [&CONFINED[..], &["--cpu-list", cpus, "--memory", "256M"]].concat();
+    let host = TestNode::start(HOST, &["--image", &image], &size, "compute")?;
+    host.wait_until_ready()?;
+    Ok(host)
 }
 
-fn starts(more: &[&str]) -> Result<(), Finding> {
+fn share(more: &[&str]) -> Result<crate::base::support::insula_command::Answer, Finding> {
     let words = [
         "run",
         "--image",
@@ -69,7 +85,11 @@ fn starts(more: &[&str]) -> Result<(), Finding> {
         "--name",
         NAME,
     ];
-    insula(&[&words, more].concat()).map(drop)
+    try_insula(&[&words, more].concat())
+}
+
+fn starts(more: &[&str]) -> Result<(), Finding> {
+    share(more)?.succeeded().map(drop)
 }
 
 fn logs(what: &str) -> Result<(), Finding> {
@@ -78,14 +98,116 @@ fn logs(what: &str) -> Result<(), Finding> {
     })
 }
 
+/// A program of the node says a word.
+fn echoes(word: &str) -> Result<(), Finding> {
+    let echo = insula(&["exec", NAME, "--", "/bin/echo", word])?;
+    assert_equal("a program", &echo, &format!("{word}\n"))
+}
+
+/// It stays the confined node's, and no third kernel gets it.
+fn is_shared() -> Result<(), Finding> {
+    logs("1 of 1 cores run")?;
+    assert_equal("owner of the core", &Resources::now()?.owner(CORE), &"node")?;
+    let again = ["run", "--image", "lwk", "--share-core", CPU];
+    try_insula(&again)?.refused(1, &["belongs to a node"])?;
+    try_insula(&[&again[..], &["--share-by", "vmm"]].concat())?.refused(1, &["shared already"])
+}
+
 /// A program of the node computes, another makes calls, and the confined node goes on.
 fn both_work(host: &TestNode) -> Result<(), Finding> {
-    logs("1 of 1 cores run")?;
     let count = "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; echo $i";
     let counted = insula(&["exec", NAME, "--", "/bin/sh", "-c", count])?;
     assert_equal("the program's count", &counted.as_str(), &"20000\n")?;
     let version = std::fs::read_to_string("/proc/version")?;
     let read = insula(&["exec", NAME, "--", "/bin/cat", "/proc/version"])?;
     assert_equal("what it read", &read, &version)?;
+    // It waits for nothing but its own timeouts.
+    insula(&["exec", NAME, "--", "/bin/sleep", "0.3"])?;
     host.assert_works()
+}
+
+/// A program of the node that computes until it is killed, once it does.
+fn endless() -> Result<Child, Finding> {
+    let words = ["exec", NAME, "--", "/bin/sh", "-c", "while :; do :; done"];
+    let program = command(&words).spawn()?;
+    let link = format!("/proc/{}/exe", program.id());
+    wait_for("the proxy to be the program's", || {
+        Ok((!std::fs::read_link(&link)?.ends_with("insula")).then_some(()))
+    })?;
+    Ok(program)
+}
+
+/// While a program of the node computes for long, the confined node gets its share.
+fn goes_on_meanwhile(host: &TestNode) -> Result<(), Finding> {
+    let mut program = endless()?;
+    let worked = host.assert_works();
+    program.kill()?;
+    program.wait()?;
+    worked?;
+    echoes("alive")
+}
+
+/// The monitor runs the one while it does not run the other.
+fn goes_on_while_paused(host: &TestNode) -> Result<(), Finding> {
+    insula(&["pause", HOST])?;
+    let rounds = host.rounds()?;
+    echoes("paused")?;
+    assert_equal("rounds of a paused node", &host.rounds()?, &rounds)?;
+    insula(&["resume", HOST])?;
+    host.assert_works()
+}
+
+fn is_restarted() -> Result<(), Finding> {
+    insula(&["kill", NAME])?;
+    insula(&["restart", NAME])?;
+    logs("1 of 1 cores run")?;
+    echoes("again")
+}
+
+/// Its panic ends the node alone, with its reason and the last lines of its log.
+fn crashes() -> Result<(), Finding> {
+    starts(&["--append", "crash"])?;
+    wait_for("the crash to be seen", || {
+        let view = insula_json(&["inspect", NAME])?;
+        let ended = view[0]["state"].as_str() == Some("stopped");
+        Ok((ended && view[0]["reason"].as_str() == Some("crashed")).then_some(()))
+    })?;
+    logs("panic requested on the command line")?;
+    insula(&["rm", NAME]).map(drop)
+}
+
+/// A kernel that never leaves the core has it only for its share, and loses it.
+fn hangs() -> Result<(), Finding> {
+    starts(&["--append", "hang"])?;
+    insula(&["kill", NAME])?;
+    insula(&["rm", NAME]).map(drop)
+}
+
+fn is_started_often(count: u64) -> Result<(), Finding> {
+    for _ in 0..count {
+        starts(&["--core-share", "50"])?;
+        echoes("often")?;
+        insula(&["kill", NAME])?;
+        insula(&["rm", NAME])?;
+    }
+    Ok(())
+}
+
+/// The confined node ends, and the other one has the core alone, which is returned with its end.
+fn outlives_the_node(host: &TestNode) -> Result<(), Finding> {
+    starts(&[])?;
+    echoes("before")?;
+    insula(&["kill", HOST])?;
+    echoes("alone")?;
+    let restarted = try_insula(&["restart", HOST])?;
+    restarted.refused(1, &[])?;
+    echoes("still alone")?;
+    insula(&["stop", "--time", "60", NAME])?;
+    insula(&["rm", NAME])?;
+    insula(&["restart", HOST])?;
+    host.assert_works()?;
+    starts(&[])?;
+    insula(&["rm", "--force", HOST])?;
+    echoes("left behind")?;
+    insula(&["rm", "--force", NAME]).map(drop)
 }
