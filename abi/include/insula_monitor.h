@@ -142,7 +142,7 @@ struct insula_monitor {
 #define INSULA_MONITOR_REQUEST_STOP	(1ULL << 4)	/* the node has ended: park */
 #define INSULA_MONITOR_REQUEST_PAUSE	(1ULL << 5)	/* execute the guest no more, until: */
 #define INSULA_MONITOR_REQUEST_RESUME	(1ULL << 6)
-#define INSULA_MONITOR_REQUEST_SHARE	(1ULL << 7)	/* look after the LWK that shares the core */
+#define INSULA_MONITOR_REQUEST_SHARE	(1ULL << 7)	/* look after the sharing LWK */
 #define INSULA_MONITOR_STARTUP_SHIFT	56		/* the vector: the page's number */
 
 /*
@@ -170,10 +170,10 @@ enum insula_monitor_exit {
 };
 
 /*
- * A lightweight kernel (LWK) that shares the core: it goes first. A SHARE request rings it, starts it
- * if `open` has changed, or ends it if that is 0. The node's kernel has the core when the LWK is idle,
- * while it handles interrupts (unless it had them off when the LWK was entered), and when the LWK has
- * had `budget` of `period`. Times are ticks of the time stamp counter; U64_MAX: never.
+ * A lightweight kernel (LWK) that shares the core: it goes first. A SHARE request rings it, starts
+ * it if `open` has changed, or ends it if that is 0. The node's kernel has the core when the LWK is
+ * idle, while it handles interrupts (unless it had them off when the LWK was entered), and when the
+ * LWK has had `budget` of `period`. Times are ticks of the time stamp counter; U64_MAX: never.
  *
  * The monitor has no timer: at `wake_at` it wants a SHARE request. When it sets that to an earlier
  * time than `armed`, and when the LWK has ended, it rings `doorbell`.
@@ -192,7 +192,7 @@ struct insula_monitor_share {
 	__u64 entered;		/* monitor: when it was first entered since its start; 0: not yet */
 	__u64 runs;		/* monitor: 1: it may be entered, and its memory is in use */
 	__u64 entries;		/* monitor: number of times that it was entered */
-	__u64 fault;		/* monitor: exit code of what ended it, if it was not itself; else 0 */
+	__u64 fault;		/* monitor: exit code of what ended it; 0: itself, or the module */
 };
 
 /* Words of a struct pt_regs (arch/x86/include/asm/ptrace.h). */

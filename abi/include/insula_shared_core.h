@@ -26,10 +26,10 @@
  * the same, except spurious ones (0xff), and leaves as always: the base has them come again later.
  * Its own vector does not come: it is rung by an NMI.
  *
- * On a core of a confined node (insula_monitor.h) the monitor takes the base's place above, and both
- * kernels are its guests. It takes the core from the LWK and gives it back at any instruction, so
- * nothing is ever taken, NMIs do not come, and `armed` is 0. `virtual_vector` is 1: no local APIC
- * delivers `vector`, and the LWK does not end it.
+ * On a core of a confined node (insula_monitor.h) the monitor takes the base's place above, and
+ * both kernels are its guests. It takes the core from the LWK and gives it back at any instruction,
+ * so nothing is ever taken, NMIs do not come, and `armed` is 0. `virtual_vector` is 1: no local
+ * APIC delivers `vector`, and the LWK does not end it.
  *
  * To interrupt the LWK by another vector the base sets its bit in `pending`, then rings. After
  * each entry the LWK looks at `pending`, its doorbells and its timeouts: it is not told for what

@@ -23,8 +23,8 @@ int insula_cores_share(u32 cpu, u32 percent, bool by_nmi, u32 node);
 
 /*
  * Share the core of a confined node with node `node`, which gets at most `percent` of its time.
- * Errors as of insula_monitor_share_create(), which it is. The other ends that: if the core has been
- * returned meanwhile, it is returned then.
+ * Errors as of insula_monitor_share_create(), which it is. The other function ends that: a core
+ * that the confined node has returned meanwhile is returned then.
  */
 int insula_cores_share_confined(u32 cpu, u32 percent, u32 node);
 void insula_cores_unshare_confined(u32 cpu);

@@ -6,11 +6,8 @@
  * The core is the confined node's. If that ends, or returns the core, the LWK goes on: the core is
  * not reset, but its monitor asked to execute the node's kernel no more (an orphan). Monitor and
  * its memory stay until the LWK ends, too, and then the core is reset.
- *
- * The monitor has no timer for the LWK's timeouts and the end of its share: a timer of the base
- * sends it an NMI then. It says when, by a word and a doorbell, so there is no polling.
  */
-#include "node/monitor_share.h"
+#include "insula_module.h"
 
 #include <linux/compiler.h>
 #include <linux/delay.h>
@@ -20,31 +17,24 @@
 #include <linux/hrtimer.h>
 #include <linux/io.h>
 #include <linux/jiffies.h>
-#include <linux/ktime.h>
-#include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
-#include <linux/spinlock.h>
 
 #include <asm/cpufeature.h>
 
-#include "arch/x86/doorbell.h"
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
-#include "compat/timer.h"
-#include "insula_module.h"
 #include "insula_monitor.h"
 #include "insula_shared_core.h"
-#include "node/monitor_cores.h"
+#include "node/monitor_share.h"
+#include "node/monitor_share_internal.h"
 
 #define SHARES_MAX		16
 #define ANSWER_TIMEOUT		(5 * HZ)
 #define POLL_US			50
 /* The LWK's share is of this. */
 #define PERIOD_MS		10
-/* Times further away are looked at earlier. */
-#define WAKE_MAX_MS		MSEC_PER_SEC
 /* Where the LWK has the two pages: in the last GiB, which it leaves free for them. */
 #define SHARE_PAGE		0xffffffffc0000000ULL
 #define SHARE_CODE		(SHARE_PAGE + PAGE_SIZE)
@@ -54,30 +44,14 @@
 #define TABLES_ORDER		2
 #define ENTRIES			512
 
-struct monitor_share {
-	bool used;
-	u32 cpu;
-	u32 percent;
-	struct file *memory;		/* the monitor's */
-	struct insula_confined_core core;
-	u64 *tables;
-	struct insula_doorbell doorbell;
-	raw_spinlock_t clock_lock;	/* the clock, and `armed` of the area */
-	struct hrtimer clock;
-	u64 starts;
-	bool open;			/* the LWK may be entered */
-	bool orphaned;			/* the node's kernel is executed no more */
-	bool gone;			/* so is the monitor */
-};
-
 static struct {
 	struct mutex lock;	/* start and end; taken in memory reclaim */
-	struct monitor_share share[SHARES_MAX];
+	struct insula_monitor_sharing share[SHARES_MAX];
 } shares = {
 	.lock = __MUTEX_INITIALIZER(shares.lock),
 };
 
-static struct monitor_share *share_find(u32 apic_id)
+static struct insula_monitor_sharing *share_find(u32 apic_id)
 {
 	u32 i;
 
@@ -90,82 +64,9 @@ static struct monitor_share *share_find(u32 apic_id)
 	return NULL;
 }
 
-static struct insula_monitor_share *share_words(const struct monitor_share *share)
-{
-	return &share->core.area->share;
-}
-
-static struct insula_shared_core *share_page(const struct monitor_share *share)
+static struct insula_shared_core *share_page(const struct insula_monitor_sharing *share)
 {
 	return (void *)share->core.area + INSULA_MONITOR_SHARED;
-}
-
-static void share_request(const struct monitor_share *share)
-{
-	insula_monitor_core_request(&share->core, INSULA_MONITOR_REQUEST_SHARE);
-}
-
-static u64 share_ticks_to_ns(u64 ticks)
-{
-	u32 khz = insula_processor_tsc_khz();
-
-	return mul_u64_u32_div(min_t(u64, ticks, (u64)khz * WAKE_MAX_MS), NSEC_PER_MSEC, khz);
-}
-
-/*
- * Arm the clock for the time that the monitor wants, or tell that it has come. Either this sees the
- * monitor's latest time, or the monitor what is armed.
- */
-static void share_set_clock(struct monitor_share *share)
-{
-	struct insula_monitor_share *words = share_words(share);
-	u64 wake_at, now;
-
-	WRITE_ONCE(words->armed, U64_MAX);
-	smp_mb(); /* as said above */
-	wake_at = READ_ONCE(words->wake_at);
-	if (!READ_ONCE(share->open) || wake_at == U64_MAX)
-		return;
-	now = insula_processor_tsc();
-	if (wake_at <= now) {
-		share_request(share);
-		return;
-	}
-	WRITE_ONCE(words->armed, wake_at);
-	hrtimer_start(&share->clock, ns_to_ktime(ktime_get_ns() + share_ticks_to_ns(wake_at - now)),
-		      HRTIMER_MODE_ABS);
-}
-
-static void share_look(struct monitor_share *share)
-{
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&share->clock_lock, flags);
-	share_set_clock(share);
-	raw_spin_unlock_irqrestore(&share->clock_lock, flags);
-}
-
-static enum hrtimer_restart share_clock(struct hrtimer *clock)
-{
-	share_look(container_of(clock, struct monitor_share, clock));
-	return HRTIMER_NORESTART;
-}
-
-static void share_report_fault(struct insula_monitor_share *words, u32 cpu)
-{
-	u64 fault = xchg(&words->fault, 0);
-
-	if (fault)
-		pr_err("the kernel that shares cpu %u by its monitor failed: exit %#llx\n", cpu,
-		       fault);
-}
-
-static void share_rung(struct insula_doorbell *doorbell)
-{
-	struct monitor_share *share = container_of(doorbell, struct monitor_share, doorbell);
-
-	share_report_fault(share_words(share), share->cpu);
-	share_look(share);
 }
 
 /* What keeps a monitor from sharing cores, or NULL. */
@@ -180,7 +81,7 @@ static const char *share_obstacle(void)
 	return NULL;
 }
 
-static struct monitor_share *share_unused(void)
+static struct insula_monitor_sharing *share_unused(void)
 {
 	u32 i;
 
@@ -190,21 +91,19 @@ static struct monitor_share *share_unused(void)
 	return NULL;
 }
 
-static void share_free(struct monitor_share *share)
+static void share_free(struct insula_monitor_sharing *share)
 {
 	free_pages((unsigned long)share->tables, TABLES_ORDER);
 	fput(share->memory);
 }
 
 /* Fill in an unused one. */
-static int share_init(struct monitor_share *share, u32 cpu, u32 percent)
+static int share_init(struct insula_monitor_sharing *share, u32 cpu, u32 percent)
 {
 	int err;
 
-	*share = (struct monitor_share) { .cpu = cpu, .percent = percent };
-	raw_spin_lock_init(&share->clock_lock);
-	insula_hrtimer_setup(&share->clock, share_clock);
-	share->doorbell.rung = share_rung;
+	*share = (struct insula_monitor_sharing) { .cpu = cpu, .percent = percent };
+	insula_monitor_share_init_clock(share);
 	err = insula_monitor_cores_find(insula_processor_apic_id(cpu), &share->core,
 					&share->memory);
 	if (err)
@@ -219,7 +118,7 @@ static int share_init(struct monitor_share *share, u32 cpu, u32 percent)
 /* Callers hold a lock, as those of insula_monitor_share_destroy(). */
 static int share_create(u32 cpu, u32 percent)
 {
-	struct monitor_share *share = share_unused();
+	struct insula_monitor_sharing *share = share_unused();
 	int err;
 
 	if (!share || share_find(insula_processor_apic_id(cpu)))
@@ -247,7 +146,7 @@ int insula_monitor_share_create(u32 cpu, u32 percent)
 
 void insula_monitor_share_destroy(u32 cpu)
 {
-	struct monitor_share *share = share_find(insula_processor_apic_id(cpu));
+	struct insula_monitor_sharing *share = share_find(insula_processor_apic_id(cpu));
 
 	mutex_lock(&shares.lock);
 	WRITE_ONCE(share->used, false);
@@ -259,7 +158,7 @@ void insula_monitor_share_destroy(u32 cpu)
 }
 
 /* Map both pages below the last entry of the root, in the LWK's memory. */
-static void share_build_tables(const struct monitor_share *share, u64 page_table)
+static void share_build_tables(const struct insula_monitor_sharing *share, u64 page_table)
 {
 	u64 area = virt_to_phys(share->core.area);
 	u64 *upper = share->tables, *directory = upper + ENTRIES, *table = directory + ENTRIES;
@@ -273,7 +172,7 @@ static void share_build_tables(const struct monitor_share *share, u64 page_table
 	root[ENTRIES - 1] = __pa(upper) | _PAGE_PRESENT | _PAGE_RW;
 }
 
-static void share_fill_page(const struct monitor_share *share)
+static void share_fill_page(const struct insula_monitor_sharing *share)
 {
 	struct insula_shared_core *page = share_page(share);
 	u64 area = virt_to_phys(share->core.area);
@@ -292,7 +191,8 @@ static void share_fill_page(const struct monitor_share *share)
 	};
 }
 
-static void share_fill_words(const struct monitor_share *share, const struct insula_entry *entry)
+static void share_fill_words(const struct insula_monitor_sharing *share,
+			     const struct insula_entry *entry)
 {
 	struct insula_monitor_share *words = share_words(share);
 	u64 period = (u64)insula_processor_tsc_khz() * PERIOD_MS;
@@ -308,7 +208,7 @@ static void share_fill_words(const struct monitor_share *share, const struct ins
 }
 
 /* Whether the monitor has ended the LWK, or not begun. */
-static bool share_wait_ended(const struct monitor_share *share)
+static bool share_wait_ended(const struct insula_monitor_sharing *share)
 {
 	unsigned long deadline = jiffies + ANSWER_TIMEOUT;
 
@@ -320,7 +220,7 @@ static bool share_wait_ended(const struct monitor_share *share)
 	return true;
 }
 
-static void share_close(struct monitor_share *share)
+static void share_close(struct insula_monitor_sharing *share)
 {
 	WRITE_ONCE(share->open, false);
 	WRITE_ONCE(share_words(share)->open, 0);
@@ -329,13 +229,14 @@ static void share_close(struct monitor_share *share)
 		share_request(share);
 }
 
-static int share_stop(struct monitor_share *share)
+static int share_stop(struct insula_monitor_sharing *share)
 {
 	share_close(share);
 	return share_wait_ended(share) ? 0 : -ETIMEDOUT;
 }
 
-static int share_start(struct monitor_share *share, const struct insula_entry *entry, u64 *tsc)
+static int share_start(struct insula_monitor_sharing *share, const struct insula_entry *entry,
+		       u64 *tsc)
 {
 	struct insula_monitor_share *words = share_words(share);
 	unsigned long deadline = jiffies + ANSWER_TIMEOUT;
@@ -361,7 +262,7 @@ static int share_start(struct monitor_share *share, const struct insula_entry *e
 
 int insula_monitor_share_start(u32 apic_id, const struct insula_entry *entry, u64 *tsc)
 {
-	struct monitor_share *share;
+	struct insula_monitor_sharing *share;
 	int err;
 
 	mutex_lock(&shares.lock);
@@ -373,7 +274,7 @@ int insula_monitor_share_start(u32 apic_id, const struct insula_entry *entry, u6
 
 void insula_monitor_share_close(u32 apic_id)
 {
-	struct monitor_share *share = share_find(apic_id);
+	struct insula_monitor_sharing *share = share_find(apic_id);
 
 	if (share)
 		share_close(share);
@@ -383,7 +284,7 @@ void insula_monitor_share_close(u32 apic_id)
 int insula_monitor_share_stop(u32 apic_id)
 {
 	bool orphaned = false;
-	struct monitor_share *share;
+	struct insula_monitor_sharing *share;
 	int err = 0;
 
 	mutex_lock(&shares.lock);
@@ -400,7 +301,7 @@ int insula_monitor_share_stop(u32 apic_id)
 
 void insula_monitor_share_ring(u32 apic_id)
 {
-	struct monitor_share *share = share_find(apic_id);
+	struct insula_monitor_sharing *share = share_find(apic_id);
 
 	if (share && READ_ONCE(share->open))
 		share_request(share);
@@ -408,7 +309,7 @@ void insula_monitor_share_ring(u32 apic_id)
 
 void insula_monitor_share_interrupt(u32 apic_id, u8 vector)
 {
-	struct monitor_share *share = share_find(apic_id);
+	struct insula_monitor_sharing *share = share_find(apic_id);
 
 	if (!share)
 		return;
@@ -418,7 +319,7 @@ void insula_monitor_share_interrupt(u32 apic_id, u8 vector)
 
 bool insula_monitor_share_orphan(u32 apic_id)
 {
-	struct monitor_share *share = share_find(apic_id);
+	struct insula_monitor_sharing *share = share_find(apic_id);
 
 	if (!share || !READ_ONCE(share->open) || !READ_ONCE(share_words(share)->runs))
 		return false;
@@ -426,7 +327,7 @@ bool insula_monitor_share_orphan(u32 apic_id)
 	return true;
 }
 
-static bool share_wait_orphan(struct monitor_share *share)
+static bool share_wait_orphan(struct insula_monitor_sharing *share)
 {
 	unsigned long deadline = jiffies + ANSWER_TIMEOUT;
 
@@ -441,7 +342,7 @@ static bool share_wait_orphan(struct monitor_share *share)
 
 bool insula_monitor_share_is_orphan(u32 apic_id)
 {
-	struct monitor_share *share = share_find(apic_id);
+	struct insula_monitor_sharing *share = share_find(apic_id);
 
 	return share && READ_ONCE(share->orphaned);
 }
@@ -461,7 +362,7 @@ bool insula_monitor_share_wait_orphan(u32 apic_id)
 
 void insula_monitor_share_parked(u32 apic_id)
 {
-	struct monitor_share *share;
+	struct insula_monitor_sharing *share;
 
 	if (!share_find(apic_id))
 		return;

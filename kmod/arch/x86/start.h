@@ -20,9 +20,9 @@ phys_addr_t insula_start_trampoline(void);
 
 /*
  * Of a core that this kernel shares with a node's (shared_core.h), these three affect the node's
- * kernel alone: it is left, and entered. So they do of a core that a confined node shares with a
- * lightweight kernel, by INSULA_MONITOR_SHARE_ID | apic_id. By its plain id such a core is not reset
- * while that kernel runs: the confined node's is executed no more (monitor_share.h).
+ * kernel alone: it is left, and entered. So they do, by INSULA_MONITOR_SHARE_ID | apic_id, of a
+ * core that a confined node shares with a lightweight kernel. By its plain id such a core is not
+ * reset while that kernel runs: the confined node's is executed no more (monitor_share.h).
  *
  * Reset a core: it then waits for a start-up IPI. Does not wait for the reset. The caller owns
  * the core. Any context.
