@@ -170,6 +170,9 @@ pub trait SharedGuest: Sized {
 
     /// Interrupts it by a vector, as soon as it takes interrupts.
     fn interrupt(&mut self, vector: u8);
+
+    /// Withdraws that. Returns whether it has not taken it yet.
+    fn withdraw_interrupt(&mut self) -> bool;
 }
 
 /// No such guest: there is none yet for this kind of virtualization, and the module refuses to share cores.
@@ -182,6 +185,10 @@ impl SharedGuest for NotShared {
     }
 
     fn interrupt(&mut self, _: u8) {
+        match *self {}
+    }
+
+    fn withdraw_interrupt(&mut self) -> bool {
         match *self {}
     }
 }

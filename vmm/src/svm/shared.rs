@@ -218,4 +218,11 @@ impl SharedGuest for Shared {
             | VIRTUAL_PENDING
             | u64::from(vector) << VECTOR_SHIFT;
     }
+
+    fn withdraw_interrupt(&mut self) -> bool {
+        let word = &mut self.vmcb.control.virtual_interrupt;
+        let is_pending = *word & VIRTUAL_PENDING != 0;
+        *word = VIRTUAL_MASKING;
+        is_pending
+    }
 }

@@ -42,11 +42,12 @@ impl<G: Guest> Sharing<G> {
         }
     }
 
-    /// It has left by a call. Returns whether for good.
+    /// It has left by a call. Returns whether for good. It may have been rung before, and have left with
+    /// interrupts off.
     fn has_left_for_good(&mut self, words: &Words) -> bool {
         self.has_left = true;
         self.is_idle = words.reason() == LEAVE_IDLE;
-        self.is_rung |= self.is_idle && words.deadline() <= cpu::time_stamp();
+        self.is_rung |= self.guest.withdraw_interrupt() || words.deadline() <= cpu::time_stamp();
         words.reason() == LEAVE_ENDED
     }
 }
