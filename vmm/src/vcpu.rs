@@ -198,8 +198,8 @@ impl<G: Guest> Core<G> {
             Exit::Nmi => self.answer_nmi(),
             Exit::Exception(event) => self.guest.deliver(event),
             Exit::Init | Exit::Handled => {}
-            Exit::InterruptWindow => self.guest.set_interrupt_window(false),
-            Exit::InterruptReturn => self.guest.interrupt_return(),
+            Exit::InterruptWindow => self.end_interrupt_window(),
+            Exit::InterruptReturn => self.answer_interrupt_return(),
             Exit::Cpuid => self.answer_cpuid(),
             Exit::ReadMsr(register) => self.read_msr(register),
             Exit::WriteMsr { register, value } => return self.write_msr(register, value),

@@ -412,10 +412,12 @@ impl guest::Guest for Guest {
         self.vmcb.state.rflags & RFLAGS_IF != 0 && self.vmcb.control.interrupt_shadow & 1 == 0
     }
 
-    /// By a virtual interrupt that exits: one of the processor's goes first.
+    /// By a virtual interrupt that exits: one of the processor's goes first. QEMU forgets the virtual one
+    /// then (`x86_cpu_exec_interrupt`), so there it is set again when the handler returns.
     fn set_interrupt_window(&mut self, exits: bool) {
         let mut intercepts = self.vmcb.intercepts();
         intercepts.set(Intercepts::VIRTUAL_INTERRUPT, exits);
+        intercepts.set(Intercepts::IRET, self.in_nmi || exits && !self.has_next_rip);
         self.vmcb.intercept(intercepts);
         self.vmcb.control.virtual_interrupt = match exits {
             true => VIRTUAL_PENDING | VIRTUAL_ANY_PRIORITY,
@@ -435,6 +437,13 @@ impl guest::Guest for Guest {
     fn interrupt_return(&mut self) {
         self.in_nmi = false;
         self.intercept_return(false);
+        if self
+            .vmcb
+            .intercepts()
+            .contains(Intercepts::VIRTUAL_INTERRUPT)
+        {
+            self.vmcb.control.virtual_interrupt = VIRTUAL_PENDING | VIRTUAL_ANY_PRIORITY;
+        }
         if core::mem::take(&mut self.nmi_pending) {
             self.inject_nmi();
         }

@@ -20,11 +20,13 @@ pub(super) struct Sharing<G: Guest> {
     is_idle: bool,
     /// It was rung, and has not been entered since.
     is_rung: bool,
+    /// The node's kernel handles its interrupts first.
+    is_interrupted: bool,
 }
 
 impl<G: Guest> Sharing<G> {
     fn wants_core(&self) -> bool {
-        !self.is_idle || self.is_rung
+        self.is_rung || !self.is_idle && !self.is_interrupted
     }
 
     /// Prepares an entry. Returns when the module is to be rung during it.
@@ -35,6 +37,7 @@ impl<G: Guest> Sharing<G> {
             self.guest.interrupt(words.vector());
         }
         (self.has_left, self.is_idle, self.is_rung) = (false, false, false);
+        self.is_interrupted = false;
         words.count_entry(now);
         match now.wrapping_add(left) {
             end if is_due => end,
@@ -85,6 +88,7 @@ impl<G: Guest> Core<G> {
             has_left: true,
             is_idle: true,
             is_rung: true,
+            is_interrupted: false,
         });
         words.set_runs(self.shared.is_some());
     }
@@ -110,15 +114,16 @@ impl<G: Guest> Core<G> {
         let words = self.area.share();
         while let Some(shared) = &mut self.shared {
             if !shared.wants_core() {
-                return self.set_wake_at(&words, words.deadline());
+                if shared.is_idle {
+                    self.set_wake_at(&words, words.deadline());
+                }
+                return;
             }
-            let now = cpu::time_stamp();
             // What is to be delivered to the node's kernel is not kept from it.
             if self.guest.has_event() {
-                let again = now.wrapping_add(shared.budget.period() / 10);
-                self.guest.set_interrupt_window(true);
-                return self.set_wake_at(&words, again);
+                return self.wait_for_interrupt_window();
             }
+            let now = cpu::time_stamp();
             let Some(left) = shared.budget.left(now) else {
                 let renewed_at = shared.budget.renewed_at();
                 return self.set_wake_at(&words, renewed_at);
@@ -126,6 +131,38 @@ impl<G: Guest> Core<G> {
             if !self.enter_shared(&words, now, left) {
                 return;
             }
+        }
+    }
+
+    /// Has the node's kernel exit when it takes interrupts, or soon: a handler may not return, and an
+    /// emulator may miss the moment.
+    fn wait_for_interrupt_window(&mut self) {
+        self.guest.set_interrupt_window(true);
+        if let Some(shared) = &mut self.shared {
+            (shared.is_interrupted, shared.is_rung) = (true, false);
+            let again = cpu::time_stamp().wrapping_add(shared.budget.period() / 10);
+            shared.is_idle = false;
+            self.set_wake_at(&self.area.share(), again);
+        }
+    }
+
+    pub(super) fn end_interrupt_window(&mut self) {
+        self.guest.set_interrupt_window(false);
+        if let Some(shared) = &mut self.shared {
+            shared.is_interrupted = false;
+        }
+    }
+
+    /// The node's kernel returns from an interrupt, or an NMI.
+    pub(super) fn answer_interrupt_return(&mut self) {
+        self.guest.interrupt_return();
+        if self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| shared.is_interrupted)
+        {
+            let soon = cpu::time_stamp().wrapping_add(self.area.share().bound().0 / 10);
+            self.set_wake_at(&self.area.share(), soon);
         }
     }
 
@@ -146,6 +183,7 @@ impl<G: Guest> Core<G> {
             SharedExit::Left if shared.has_left_for_good(words) => self.end_shared(),
             SharedExit::Left => {}
             SharedExit::Interrupt => {
+                shared.is_interrupted = true;
                 self.guest.set_interrupt_window(true);
                 return false;
             }
