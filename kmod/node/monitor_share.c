@@ -46,6 +46,7 @@
 
 static struct {
 	struct mutex lock;	/* start and end; taken in memory reclaim */
+	u64 starts;		/* of all: a monitor may not have seen an end */
 	struct insula_monitor_sharing share[SHARES_MAX];
 } shares = {
 	.lock = __MUTEX_INITIALIZER(shares.lock),
@@ -247,7 +248,7 @@ static int share_start(struct insula_monitor_sharing *share, const struct insula
 	share_fill_page(share);
 	share_fill_words(share, entry);
 	WRITE_ONCE(share->open, true);
-	smp_store_release(&words->open, ++share->starts); /* all above is for its entry */
+	smp_store_release(&words->open, ++shares.starts); /* all above is for its entry */
 	share_request(share);
 	while (!smp_load_acquire(&words->entered)) { /* before its value */
 		if (time_after(jiffies, deadline)) {

@@ -24,7 +24,6 @@ struct insula_monitor_sharing {
 	struct insula_doorbell doorbell;
 	raw_spinlock_t clock_lock;	/* the clock, and `armed` of the area */
 	struct hrtimer clock;
-	u64 starts;
 	bool open;			/* the LWK may be entered */
 	bool orphaned;			/* the node's kernel is executed no more */
 	bool gone;			/* so is the monitor */
