@@ -252,7 +252,8 @@ impl<G: Guest> Core<G> {
     fn answer_nmi(&mut self) {
         let word = self.area.requests();
         let mut requests = Requests::take(word);
-        let is_late = core::mem::take(&mut self.nmi_is_late);
+        // Another one may follow that was sent before these were taken.
+        let is_late = core::mem::replace(&mut self.nmi_is_late, requests.has(REQUEST_SHARE));
         if requests.is_empty() && !is_late && self.has_nmi_handler() {
             requests::add(word, REQUEST_NMI);
             requests = Requests::take(word);

@@ -32,6 +32,7 @@
 #include "compat/irq.h"
 #include "compat/timer.h"
 #include "insula_channel.h"
+#include "node/monitor_share.h"
 
 /* Longer than the delivery of an interrupt takes. */
 #define ECHO_DELAY_MS	20
@@ -238,9 +239,13 @@ static void doorbell_send(u64 word, const struct insula_ringable *ringable)
 	u32 apic_id = word >> INSULA_DOORBELL_APIC_SHIFT;
 	u8 vector = word & INSULA_DOORBELL_VECTOR_MASK;
 
-	if ((word & INSULA_DOORBELL_VALID) && doorbell_vector_valid(vector) &&
-	    doorbell_target(ringable, &apic_id) && apic_id < broadcast &&
-	    !insula_shared_core_ring(apic_id, vector))
+	if (!(word & INSULA_DOORBELL_VALID) || !doorbell_vector_valid(vector) ||
+	    !doorbell_target(ringable, &apic_id))
+		return;
+	/* What `ringable` names is no broadcast: see monitor_share.h. */
+	if (apic_id >= broadcast && !(ringable && apic_id & INSULA_MONITOR_SHARE_ID))
+		return;
+	if (!insula_shared_core_ring(apic_id, vector))
 		insula_start_interrupt(apic_id, vector);
 }
 
