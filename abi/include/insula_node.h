@@ -21,7 +21,7 @@
  */
 #define INSULA_SHARE_BY_INTERRUPT	0
 #define INSULA_SHARE_BY_NMI		1	/* also while the base has interrupts off */
-#define INSULA_SHARE_BY_VMM		2	/* by the monitor of the confined node that has the core */
+#define INSULA_SHARE_BY_VMM		2	/* by the monitor of the node that has the core */
 
 struct insula_node_create {
 	char name[INSULA_NAME_MAX];

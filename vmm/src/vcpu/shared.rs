@@ -96,9 +96,10 @@ impl<G: Guest> Core<G> {
     fn end_shared(&mut self) {
         if self.shared.take().is_some() {
             let words = self.area.share();
-            words.set_runs(false);
             self.set_wake_at(&words, u64::MAX);
+            // Then the module may destroy its doorbell.
             ring(words.doorbell());
+            words.set_runs(false);
         }
         self.guest.set_interrupt_window(false);
     }
