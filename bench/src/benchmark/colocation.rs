@@ -60,7 +60,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Mean, median and worst of each thing that is measured.
 macro_rules! rows {
-    ([$($id:literal, $what:literal $(, $drawn:ident)? $(, beside $other:literal)?);+ $(;)?], $($more:expr),+ $(,)?) => {
+    ([$($id:literal, $what:literal $(, [$drawn:ident])? $(, beside $other:literal)?);+ $(;)?], $($more:expr),+ $(,)?) => {
         &[
             $(
                 time(concat!("colocation.", $id), concat!($what, ", mean"))
@@ -101,20 +101,20 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     outside: None,
     counted: None,
     rows: rows![[
-        "native-idle", "native, idle", drawn;
-        "native-computing", "native, a program computes", drawn;
-        "direct-idle", "shared, the base is idle", drawn, beside "native-idle";
-        "direct-computing", "shared, the base computes", drawn, beside "native-computing";
-        "direct-reading", "shared, the base reads a disk", drawn;
+        "native-idle", "native, idle", [drawn];
+        "native-computing", "native, a program computes", [drawn];
+        "direct-idle", "shared, the base is idle", [drawn], beside "native-idle";
+        "direct-computing", "shared, the base computes", [drawn], beside "native-computing";
+        "direct-reading", "shared, the base reads a disk", [drawn];
         "direct-off", "shared, the base has interrupts off for 5 ms";
         "direct-long-off", "shared, the base has interrupts off for 200 ms";
-        "nmi-idle", "shared, by NMIs, the base is idle", drawn, beside "direct-idle";
-        "nmi-computing", "shared, by NMIs, the base computes", drawn, beside "direct-computing";
-        "nmi-reading", "shared, by NMIs, the base reads a disk", drawn, beside "direct-reading";
+        "nmi-idle", "shared, by NMIs, the base is idle", [drawn], beside "direct-idle";
+        "nmi-computing", "shared, by NMIs, the base computes", [drawn], beside "direct-computing";
+        "nmi-reading", "shared, by NMIs, the base reads a disk", [drawn], beside "direct-reading";
         "nmi-off", "shared, by NMIs, the base has interrupts off for 5 ms", beside "direct-off";
         "nmi-long-off", "shared, by NMIs, the base has interrupts off for 200 ms", beside "direct-long-off";
-        "vmm-idle", "shared, by the monitor, the confined node is idle", drawn, beside "nmi-idle";
-        "vmm-computing", "shared, by the monitor, the confined node computes", drawn, beside "nmi-computing";
+        "vmm-idle", "shared, by the monitor, the confined node is idle", [drawn], beside "nmi-idle";
+        "vmm-computing", "shared, by the monitor, the confined node computes", [drawn], beside "nmi-computing";
         ],
         share("colocation.share", "shared / native, computing, of the medians", 2.0),
         share("colocation.nmi-share", "the same by NMIs", 2.0),
