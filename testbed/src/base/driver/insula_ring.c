@@ -26,7 +26,7 @@
 
 static unsigned int apic_id;
 module_param(apic_id, uint, 0600);
-MODULE_PARM_DESC(apic_id, "local APIC of the core; a monitor's as insula.ko marks it");
+MODULE_PARM_DESC(apic_id, "local APIC of the core");
 
 static unsigned int vector;
 module_param(vector, uint, 0600);
