@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use insula_abi::lwk::{COUNTERS_PAGES, Core, Delegation, LWK_MAGIC, PAGE_SIZE};
 use insula_driver::Mapping;
 use testbed::base::{Finding, Shape};
-use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, PROBE, Place, output, pin, wait_until_ready};
+use crate::inside::{Inside, PROBE, Place, output, pin};
 use crate::marks::Kind;
 
 /// Core of the node: its own, or shared.
@@ -37,10 +36,6 @@ const INTERRUPTS_OFF: &str =
 /// The same, 200 ms each.
 const INTERRUPTS_OFF_LONG: &str =
     "while :; do echo 200 > /sys/module/insula_quiet/parameters/spin_ms; done";
-/// The confined node: the rows' names of its tasks, and its image.
-const HOST: &str = "host";
-const HOST_TASKS: [(&str, &str); 2] = [("idle", "do=idle"), ("computing", "do=compute")];
-const KERNEL: &str = "6.12";
 /// Works of the base on the shared core: the name in the rows, the program, rounds.
 const WORKS: [(&str, Option<&str>, usize); 5] = [
     ("idle", None, RINGS),
@@ -49,32 +44,15 @@ const WORKS: [(&str, Option<&str>, usize); 5] = [
     ("off", Some(INTERRUPTS_OFF), RINGS),
     ("long-off", Some(INTERRUPTS_OFF_LONG), RINGS_LONG),
 ];
-/// Ways to share the core: the name in the rows, the words for the command, and how the node is rung.
-const WAYS: [(&str, &[&str], Ring); 2] = [
-    ("direct", &[], Ring::Interrupt),
-    ("nmi", &["--share-by", "nmi"], Ring::Nmi),
+/// Ways to share the core: the name in the rows, the words for the command, and whether the node is entered by
+/// NMIs.
+const WAYS: [(&str, &[&str], bool); 2] = [
+    ("direct", &[], false),
+    ("nmi", &["--share-by", "nmi"], true),
 ];
 /// Time in the kernel of a program that has begun, in ticks of 10 ms: more than its start takes.
 const BUSY_TICKS: u64 = 20;
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Mean, median and worst of each thing that is measured.
-macro_rules! rows {
-    ([$($id:literal, $what:literal $(, [$drawn:ident])? $(, beside $other:literal)?);+ $(;)?], $($more:expr),+ $(,)?) => {
-        &[
-            $(
-                time(concat!("colocation.", $id), concat!($what, ", mean"))
-                    $(.$drawn())?
-                    $(.beside(concat!("colocation.", $other)))?,
-                time(concat!("colocation.", $id, "-median"), "the same, median")
-                    $(.beside(concat!("colocation.", $other, "-median")))?,
-                time(concat!("colocation.", $id, "-worst"), "the same, worst")
-                    $(.beside(concat!("colocation.", $other, "-worst")))?,
-            )+
-            $($more),+
-        ]
-    };
-}
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "colocation",
@@ -85,14 +63,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           the base's, which is entered by the interrupt, and switches to the other kernel; meanwhile the base \
           is idle, computes, reads a disk in blocks of 4 KiB, or is in sections of 5 or 200 ms with interrupts \
           off (of the latter, 100 rounds), into which no ordinary interrupt gets. *By NMIs*: the base is \
-          entered by one, which gets there. *By the monitor*: the core is a confined Linux node's, which is idle or \
-          computes; an NMI has it leave for its monitor, which runs the other kernel as a second guest. *Worst* is the longest of all. On an emulated core the \
+          entered by one, which gets there. *Worst* is the longest of all. On an emulated core the \
           longest ones are those in which the host did not run it, and an idle core is a thread that sleeps. \
           The *slowdown* is that of a computing program of the base on the core, by a node that shares it \
           and is idle.",
     machine: Shape {
         append: "no5lvl",
-        emulator: Emulator::Backports,
         ..Shape::USUAL
     },
     root: Root::Test,
@@ -100,36 +76,124 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
-    rows: rows![[
-        "native-idle", "native, idle", [drawn];
-        "native-computing", "native, a program computes", [drawn];
-        "direct-idle", "shared, the base is idle", [drawn], beside "native-idle";
-        "direct-computing", "shared, the base computes", [drawn], beside "native-computing";
-        "direct-reading", "shared, the base reads a disk", [drawn];
-        "direct-off", "shared, the base has interrupts off for 5 ms";
-        "direct-long-off", "shared, the base has interrupts off for 200 ms";
-        "nmi-idle", "shared, by NMIs, the base is idle", [drawn], beside "direct-idle";
-        "nmi-computing", "shared, by NMIs, the base computes", [drawn], beside "direct-computing";
-        "nmi-reading", "shared, by NMIs, the base reads a disk", [drawn], beside "direct-reading";
-        "nmi-off", "shared, by NMIs, the base has interrupts off for 5 ms", beside "direct-off";
-        "nmi-long-off", "shared, by NMIs, the base has interrupts off for 200 ms", beside "direct-long-off";
-        "vmm-idle", "shared, by the monitor, the confined node is idle", [drawn], beside "nmi-idle";
-        "vmm-computing", "shared, by the monitor, the confined node computes", [drawn], beside "nmi-computing";
-        ],
-        share("colocation.share", "shared / native, computing, of the medians", 2.0),
-        share("colocation.nmi-share", "the same by NMIs", 2.0),
-        share("colocation.vmm-share", "the same by the monitor", 10.0),
-        share("colocation.slowdown", "a program of the base, with and without an idle node", 1.01),
-        share("colocation.nmi-slowdown", "the same by NMIs", 1.01),
+    rows: &[
+        time("colocation.native-idle", "native, idle, mean").drawn(),
+        time("colocation.native-idle-median", "the same, median"),
+        time("colocation.native-idle-worst", "the same, worst"),
+        time(
+            "colocation.native-computing",
+            "native, a program computes, mean",
+        )
+        .drawn(),
+        time("colocation.native-computing-median", "the same, median"),
+        time("colocation.native-computing-worst", "the same, worst"),
+        time("colocation.direct-idle", "shared, the base is idle, mean")
+            .beside("colocation.native-idle")
+            .drawn(),
+        time("colocation.direct-idle-median", "the same, median")
+            .beside("colocation.native-idle-median"),
+        time("colocation.direct-idle-worst", "the same, worst")
+            .beside("colocation.native-idle-worst"),
+        time(
+            "colocation.direct-computing",
+            "shared, the base computes, mean",
+        )
+        .beside("colocation.native-computing")
+        .drawn(),
+        time("colocation.direct-computing-median", "the same, median")
+            .beside("colocation.native-computing-median"),
+        time("colocation.direct-computing-worst", "the same, worst")
+            .beside("colocation.native-computing-worst"),
+        time(
+            "colocation.direct-reading",
+            "shared, the base reads a disk, mean",
+        )
+        .drawn(),
+        time("colocation.direct-reading-median", "the same, median"),
+        time("colocation.direct-reading-worst", "the same, worst"),
+        time(
+            "colocation.direct-off",
+            "shared, the base has interrupts off for 5 ms, mean",
+        ),
+        time("colocation.direct-off-median", "the same, median"),
+        time("colocation.direct-off-worst", "the same, worst"),
+        time(
+            "colocation.direct-long-off",
+            "shared, the base has interrupts off for 200 ms, mean",
+        ),
+        time("colocation.direct-long-off-median", "the same, median"),
+        time("colocation.direct-long-off-worst", "the same, worst"),
+        time(
+            "colocation.nmi-idle",
+            "shared, by NMIs, the base is idle, mean",
+        )
+        .beside("colocation.direct-idle")
+        .drawn(),
+        time("colocation.nmi-idle-median", "the same, median")
+            .beside("colocation.direct-idle-median"),
+        time("colocation.nmi-idle-worst", "the same, worst").beside("colocation.direct-idle-worst"),
+        time(
+            "colocation.nmi-computing",
+            "shared, by NMIs, the base computes, mean",
+        )
+        .beside("colocation.direct-computing")
+        .drawn(),
+        time("colocation.nmi-computing-median", "the same, median")
+            .beside("colocation.direct-computing-median"),
+        time("colocation.nmi-computing-worst", "the same, worst")
+            .beside("colocation.direct-computing-worst"),
+        time(
+            "colocation.nmi-reading",
+            "shared, by NMIs, the base reads a disk, mean",
+        )
+        .beside("colocation.direct-reading")
+        .drawn(),
+        time("colocation.nmi-reading-median", "the same, median")
+            .beside("colocation.direct-reading-median"),
+        time("colocation.nmi-reading-worst", "the same, worst")
+            .beside("colocation.direct-reading-worst"),
+        time(
+            "colocation.nmi-off",
+            "shared, by NMIs, the base has interrupts off for 5 ms, mean",
+        )
+        .beside("colocation.direct-off"),
+        time("colocation.nmi-off-median", "the same, median")
+            .beside("colocation.direct-off-median"),
+        time("colocation.nmi-off-worst", "the same, worst").beside("colocation.direct-off-worst"),
+        time(
+            "colocation.nmi-long-off",
+            "shared, by NMIs, the base has interrupts off for 200 ms, mean",
+        )
+        .beside("colocation.direct-long-off"),
+        time("colocation.nmi-long-off-median", "the same, median")
+            .beside("colocation.direct-long-off-median"),
+        time("colocation.nmi-long-off-worst", "the same, worst")
+            .beside("colocation.direct-long-off-worst"),
+        Row::time(
+            "colocation.share",
+            "shared / native, computing, of the medians",
+            "",
+        )
+        .unit(Unit::Share)
+        .goal(2.0),
+        Row::time("colocation.nmi-share", "the same by NMIs", "")
+            .unit(Unit::Share)
+            .goal(2.0),
+        Row::time(
+            "colocation.slowdown",
+            "a program of the base, with and without an idle node",
+            "",
+        )
+        .unit(Unit::Share)
+        .goal(1.01),
+        Row::time("colocation.nmi-slowdown", "the same by NMIs", "")
+            .unit(Unit::Share)
+            .goal(1.01),
     ],
 };
 
 const fn time(id: &'static str, what: &'static str) -> Row {
     Row::time(id, what, "").unit(Unit::Cycles)
-}
-
-const fn share(id: &'static str, what: &'static str, goal: f64) -> Row {
-    Row::time(id, what, "").unit(Unit::Share).goal(goal)
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
@@ -138,60 +202,22 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
         let loaded = Command::new("insmod").arg(driver).status()?;
         Finding::unless(loaded.success(), || format!("insmod {driver}: {loaded}"))?;
     }
-    inside.add_image(HOST, KERNEL, "decompressed")?;
     for _ in 0..inside.count {
         let alone_s = work_s(inside)?;
         let native = native(inside)?;
-        for (way, words, ring) in WAYS {
+        for (way, words, by_nmi) in WAYS {
             let core = CORE.to_string();
             let words = [&["--share-core", &core], words].concat();
-            let node = Node::start(inside, &words, ring)?;
-            let prefix = if ring == Ring::Nmi { "nmi-" } else { "" };
+            let node = Node::start(inside, &words, by_nmi)?;
+            let prefix = if by_nmi { "nmi-" } else { "" };
             let slowdown = work_s(inside)? / alone_s;
             inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
             let median = measure_all(&node, way)?;
             inside.record(&format!("colocation.{prefix}share"), median / native)?;
             node.remove()?;
         }
-        let median = confined(inside)?;
-        inside.record("colocation.vmm-share", median / native)?;
     }
     Ok(())
-}
-
-/// A core of a confined node. Returns the median while that computes, in cycles.
-fn confined(inside: &Inside) -> Result<f64, Finding> {
-    let (core, mut median) = (CORE.to_string(), 0.0);
-    for (name, task) in HOST_TASKS {
-        let own = ["--image", HOST, "--isolation", "vmm", "--memory", "256M"];
-        let words = ["--cpu-list", &core, "--append", task];
-        inside.command.start(HOST, &[&own[..], &words].concat())?;
-        wait_until_ready(&inside.driver, &HOST.parse()?)?;
-        let words = ["--share-core", &core, "--share-by", "vmm"];
-        let node = Node::start(inside, &words, Ring::Monitor)?;
-        median = node.measure(&format!("vmm-{name}"), RINGS)?;
-        node.remove()?;
-        inside.command.run(&["rm", "--force", HOST])?;
-    }
-    Ok(median)
-}
-
-/// How a node is rung.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ring {
-    Interrupt,
-    Nmi,
-    Monitor,
-}
-
-impl Ring {
-    /// Added to the local APIC's id: INSULA_MONITOR_SHARE_ID of the module.
-    const fn mark(self) -> u64 {
-        match self {
-            Self::Monitor => 1 << 31,
-            Self::Interrupt | Self::Nmi => 0,
-        }
-    }
 }
 
 /// Measures all works of the base. Returns the median while it computes, in cycles.
@@ -214,7 +240,7 @@ fn measure_all(node: &Node, way: &str) -> Result<f64, Finding> {
 
 /// A core of its own. Returns the median with a program that computes, in cycles.
 fn native(inside: &Inside) -> Result<f64, Finding> {
-    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], Ring::Interrupt)?;
+    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], false)?;
     node.measure("native-idle", RINGS)?;
     let work = Work::start(COMPUTING, Place::Lwk, inside)?;
     node.wait_for_program()?;
@@ -289,11 +315,11 @@ struct Node<'a> {
     memory: Mapping,
     /// Physical address of the words.
     core: u64,
-    ring: Ring,
+    by_nmi: bool,
 }
 
 impl<'a> Node<'a> {
-    fn start(inside: &'a Inside, words: &[&str], ring: Ring) -> Result<Self, Finding> {
+    fn start(inside: &'a Inside, words: &[&str], by_nmi: bool) -> Result<Self, Finding> {
         let usual = ["--image", "lwk", "--memory", "64M"];
         inside.command.start(NODE, &[&usual[..], words].concat())?;
         // A core publishes its words when it first enters a program.
@@ -309,7 +335,7 @@ impl<'a> Node<'a> {
             core: area + (1 + u64::from(COUNTERS_PAGES)) * PAGE_SIZE,
             memory,
             inside,
-            ring,
+            by_nmi,
         };
         node.wait_for(offset_of!(Core, doorbell), "its core")?;
         Ok(node)
@@ -322,12 +348,11 @@ impl<'a> Node<'a> {
         for (name, value) in [
             (
                 "apic_id",
-                doorbell >> insula_abi::channel::DOORBELL_APIC_SHIFT & 0xffff_ffff
-                    | self.ring.mark(),
+                doorbell >> insula_abi::channel::DOORBELL_APIC_SHIFT & 0xffff_ffff,
             ),
             ("vector", doorbell & 0xff),
             ("word", word),
-            ("by_nmi", u64::from(self.ring != Ring::Interrupt)),
+            ("by_nmi", u64::from(self.by_nmi)),
             ("rounds", rounds as u64),
         ] {
             fs::write(format!("{PARAMETERS}/{name}"), value.to_string())?;

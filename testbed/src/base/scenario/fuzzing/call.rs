@@ -327,7 +327,7 @@ fn core_share(rng: &mut Rng) -> (u16, abi::ShareBy) {
         true => (0, abi::ShareBy::INTERRUPT),
         false => (
             either(rng, |rng| rng.u64(..102)) as u16,
-            abi::ShareBy(rng.u16(..3)),
+            abi::ShareBy(rng.u16(..4)),
         ),
     }
 }
