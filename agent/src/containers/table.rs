@@ -63,8 +63,7 @@ impl Containers {
             ContainerRequest::Start(spec) => done(self.start(spec)),
             ContainerRequest::List => ContainerAnswer::List(self.list()),
             ContainerRequest::Stop { name, grace_s } => {
-                let found = self.find(&name);
-                done(found.and_then(|one| one.stop(Duration::from_secs(grace_s.into()))))
+                done(self.stop(&name, Duration::from_secs(grace_s.into())))
             }
             ContainerRequest::Remove(name) => done(self.remove(&name)),
             ContainerRequest::Log { name, follow } => return self.send_log(&name, follow, stream),
@@ -159,6 +158,16 @@ impl Containers {
             (Phase::Restored, false) => self.discard(&container),
             (_, true) => Ok(()),
             (_, false) => Err(io::Error::other("it runs")),
+        }
+    }
+
+    /// Stops a container. There is none if the command that would have started or restored it was killed.
+    fn stop(&self, name: &str, grace: Duration) -> io::Result<()> {
+        let found = self.lock().get(name).cloned();
+        match found {
+            None => Ok(()),
+            Some(None) => Err(io::Error::other("it is being started")),
+            Some(Some(one)) => one.stop(grace),
         }
     }
 
