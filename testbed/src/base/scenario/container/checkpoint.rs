@@ -15,11 +15,16 @@ use crate::base::support::insula_command::{insula, try_insula, wait_for, with_cl
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "checkpoint",
     proves: "containers go on from folders of CRIU's images, ours and others', or nothing is left",
-    machine: Shape::USUAL,
+    machine: Shape {
+        emulator: Emulator::Backports,
+        thread_per_core: true,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: std::time::Duration::from_secs(900),

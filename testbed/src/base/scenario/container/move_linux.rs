@@ -16,13 +16,18 @@ use crate::base::support::insula_command::{
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 use crate::host::payload::equipment::{CRIU_PATH, MODULES_PATH};
 use streams::Streams;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "move_linux",
     proves: "a container moves between Linux nodes with its connections, or stays where it was",
-    machine: Shape::USUAL,
+    machine: Shape {
+        emulator: Emulator::Backports,
+        thread_per_core: true,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: std::time::Duration::from_secs(1500),

@@ -21,11 +21,16 @@ use crate::base::support::insula_command::{
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "upgrade",
     proves: "the kernel changes under a node's containers without a failed request, or nothing does",
-    machine: Shape::USUAL,
+    machine: Shape {
+        emulator: Emulator::Backports,
+        thread_per_core: true,
+        ..Shape::USUAL
+    },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: std::time::Duration::from_secs(900),

@@ -63,7 +63,7 @@ const MANY: Play = Play {
     version: "6.12",
     cpus: "1",
     options: &["--network"],
-    copies: &["one", "two", "three", "four"],
+    copies: &["one", "two"],
     is_crafted: true,
     ends_poor: false,
 };

@@ -27,16 +27,17 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 const IMAGE: &str = "debian";
 
-/// Tasks by which a node ends itself, each with the reported reason: Linux's orderly shutdowns and
-/// its immediate ones.
-const ENDINGS: [(&str, &str); 7] = [
-    ("poweroff", "power-off"),
-    ("sysrq-o", "power-off"),
-    ("reboot", "reset"),
-    ("sysrq-b", "reset"),
-    ("panic", "crashed"),
-    ("panic-reset", "crashed"),
-    ("halt", "halted"),
+/// Tasks by which a node ends itself, each with the reported reason and the node's cores: Linux's
+/// orderly shutdowns and its immediate ones.
+const ENDINGS: [(&str, &str, &str); 8] = [
+    ("poweroff", "power-off", "1"),
+    ("poweroff", "power-off", "2"),
+    ("sysrq-o", "power-off", "2"),
+    ("reboot", "reset", "2"),
+    ("sysrq-b", "reset", "1"),
+    ("panic", "crashed", "2"),
+    ("panic-reset", "crashed", "1"),
+    ("halt", "halted", "2"),
 ];
 
 /// Starts a node, ends it from outside and removes it.
@@ -55,8 +56,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         let load = Load::start()?;
         let alone = Resources::now()?;
         let unharmed = || neighbour.assert_works().and(assert_unchanged(&alone));
-        for (task, reason) in ENDINGS {
-            ends_itself(task, reason)
+        for (task, reason, cpus) in ENDINGS {
+            ends_itself(task, reason, cpus)
                 .and_then(|()| unharmed())
                 .map_err(|finding| finding.when(task))?;
         }
@@ -69,28 +70,24 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-fn start(name: &str, cpus: &str, task: &str) -> Result<TestNode, Finding> {
+fn start(cpus: &str, task: &str) -> Result<TestNode, Finding> {
     let size = ["--cpus", cpus, "--memory", "128M", "--no-reboot"];
-    TestNode::start(name, &["--image", IMAGE], &size, task)
+    TestNode::start("mortal", &["--image", IMAGE], &size, task)
 }
 
-/// Nodes of one and of two cores that end themselves are stopped: their cores are returned, their
-/// logs remain until they are removed.
-fn ends_itself(task: &str, reason: &str) -> Result<(), Finding> {
+/// A node that ends itself is stopped: its cores are returned, its log remains until it is removed.
+fn ends_itself(task: &str, reason: &str, cpus: &str) -> Result<(), Finding> {
     let before = online()?;
-    let nodes = [start("one", "1", task)?, start("two", "2", task)?];
-    for node in &nodes {
-        let view = node.wait_for_end()?;
-        assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
-        log_is_whole(node)?;
-        if reason == "crashed" {
-            crash_is_shown(&view)?;
-        }
+    let node = start(cpus, task)?;
+    let view = node.wait_for_end()?;
+    assert_equal("reason", &view["reason"].as_str(), &Some(reason))?;
+    log_is_whole(&node)?;
+    if reason == "crashed" {
+        crash_is_shown(&view)?;
     }
     assert_equal("cores", &online()?, &before)?;
-    assert_listed(&nodes, reason)?;
-    let [one, two] = &nodes;
-    insula(&["rm", &one.name, &two.name]).map(drop)
+    assert_listed(&node, reason)?;
+    insula(&["rm", &node.name]).map(drop)
 }
 
 /// The last lines of its log are shown with it.
@@ -104,14 +101,14 @@ fn crash_is_shown(view: &Value) -> Result<(), Finding> {
 /// A node that is asked to end powers itself off.
 fn stopped() -> Result<(), Finding> {
     let before = online()?;
-    let node = start("mortal", "2", "compute")?;
+    let node = start("2", "compute")?;
     // Its init listens to the button only once it is ready.
     node.assert_works()?;
     // Far longer than a node needs: if it did not react, it would be killed, which has another
     // reason.
     insula(&["stop", "--time", "60", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
-    assert_listed(std::slice::from_ref(&node), "power-off")?;
+    assert_listed(&node, "power-off")?;
     Finding::unless(log(&node.name)?.contains("power button"), || {
         "the node switched itself off without being asked".into()
     })?;
@@ -121,30 +118,28 @@ fn stopped() -> Result<(), Finding> {
 /// A node that is killed is not asked, and may be killed while it boots.
 fn killed() -> Result<(), Finding> {
     let before = online()?;
-    let node = start("mortal", "2", "idle")?;
+    let node = start("2", "idle")?;
     insula(&["kill", &node.name])?;
     assert_equal("cores", &online()?, &before)?;
-    assert_listed(std::slice::from_ref(&node), "killed")?;
+    assert_listed(&node, "killed")?;
     memory_is_freed_with(&node)
 }
 
 /// The list shows a crash without options.
-fn assert_listed(nodes: &[TestNode], reason: &str) -> Result<(), Finding> {
+fn assert_listed(node: &TestNode, reason: &str) -> Result<(), Finding> {
     let words: &[&str] = match reason {
         "crashed" => &["ps", "--json"],
         _ => &["ps", "--all", "--json"],
     };
     let listed = insula_json(words)?;
-    nodes.iter().try_for_each(|node| {
-        let mut listed = listed.as_array().into_iter().flatten();
-        let found = listed.find(|one| one["name"] == node.name.as_str());
-        let found = found.unwrap_or(&Value::Null);
-        assert_equal(
-            "state and reason",
-            &(found["state"].as_str(), found["reason"].as_str()),
-            &(Some("stopped"), Some(reason)),
-        )
-    })
+    let mut listed = listed.as_array().into_iter().flatten();
+    let found = listed.find(|one| one["name"] == node.name.as_str());
+    let found = found.unwrap_or(&Value::Null);
+    assert_equal(
+        "state and reason",
+        &(found["state"].as_str(), found["reason"].as_str()),
+        &(Some("stopped"), Some(reason)),
+    )
 }
 
 /// The log of an ended node is complete, from the kernel's first line to the node's own last.
