@@ -10,9 +10,10 @@ struct insula_entry;
 
 /*
  * In the place of a core's APIC id: the lightweight kernel that shares the core with a confined
- * node. insula_start_*() (start.h) and a node's ringable doorbells (doorbell.h) know it.
+ * node. insula_start_*() (start.h) and a node's ringable doorbells (doorbell.h) know it. In a
+ * copy of a node, bit 31 is INSULA_DOORBELL_FOREIGN.
  */
-#define INSULA_MONITOR_SHARE_ID	BIT(31)
+#define INSULA_MONITOR_SHARE_ID	BIT(30)
 
 /*
  * Prepare to share the core of a confined node that runs, by its monitor, with a kernel that gets

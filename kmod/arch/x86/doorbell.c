@@ -14,6 +14,7 @@
  */
 #include "insula_module.h"
 
+#include <linux/build_bug.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
 #include <linux/irqdomain.h>
@@ -232,6 +233,9 @@ static bool doorbell_target(const struct insula_ringable *ringable, u32 *apic_id
 		}
 	return false;
 }
+
+/* Else a copy would ring nobody. */
+static_assert(!(INSULA_MONITOR_SHARE_ID & (INSULA_DOORBELL_FOREIGN >> INSULA_DOORBELL_APIC_SHIFT)));
 
 static void doorbell_send(u64 word, const struct insula_ringable *ringable)
 {

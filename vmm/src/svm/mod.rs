@@ -38,8 +38,9 @@ const VM_CR: u32 = 0xc001_0114;
 const VM_CR_SVMDIS: u64 = 1 << 4;
 /// Physical address of the page in which VMRUN saves the monitor's state.
 const VM_HSAVE_PA: u32 = 0xc001_0117;
-/// Bits of EFER that a guest can set: SCE, LME, LMA, NXE, LMSLE, FFXSR, TCE, AUTOIBRS.
+/// The guest has interrupts on.
 const RFLAGS_IF: u64 = 1 << 9;
+/// Bits of EFER that a guest can set: SCE, LME, LMA, NXE, LMSLE, FFXSR, TCE, AUTOIBRS.
 const EFER_GUEST: u64 = 0x0020_ed01;
 
 /// Instructions whose length is known to those processors that do not save the next address.
