@@ -31,6 +31,16 @@
  * for each request. It does not wait if it shall receive none (count 0). If the client's core is the
  * server's, the kernel switches straight from one to the other.
  *
+ * What endpoints a node has, and how much their servers have to do, any program can ask; and it can put
+ * all threads of a server on other cores, as sched_setaffinity(2) does for a thread. Requests that are
+ * under way are not disturbed.
+ *
+ *	all = INSULA_SYS_ENDPOINT_LIST(endpoints, count)
+ *		INSULA_SYS_ENDPOINT_PLACE(name, length, cores, bytes)
+ *
+ * The list is in the order of the names; if there are more than count, the first ones. A set of cores has
+ * a bit for each, as for sched_setaffinity(2).
+ *
  * Timeouts are in ns, INSULA_MESSAGE_FOREVER for none. A request whose server has gone before it
  * replied ends with ECONNRESET; one that no server has received waits for the next server of that
  * name, until its timeout. A client that is interrupted (EINTR), whose timeout ends (ETIMEDOUT) or who
@@ -53,11 +63,15 @@
 #define INSULA_SYS_MESSAGE_RECEIVE	1028
 #define INSULA_SYS_MESSAGE_READ		1029
 #define INSULA_SYS_MESSAGE_WRITE	1030
+#define INSULA_SYS_ENDPOINT_LIST	1031
+#define INSULA_SYS_ENDPOINT_PLACE	1032
 
 /* Longest name of an endpoint, in bytes. No byte is 0 or '/'. */
 #define INSULA_ENDPOINT_NAME_MAX	64
 /* Most handles of a process. */
 #define INSULA_ENDPOINT_HANDLES_MAX	256
+/* Words of a set of cores. */
+#define INSULA_ENDPOINT_CORES_WORDS	4
 /* Words of a message. */
 #define INSULA_MESSAGE_WORDS		6
 /* Most requests received, and replies made, by one call. */
@@ -94,6 +108,21 @@ struct insula_server_reply {
 	/* Memory of the server that is copied to the start of what it may write (length 0: none). */
 	__u64 data_address;
 	__u64 data_length;
+};
+
+/* An endpoint, as it is listed. */
+struct insula_server_endpoint {
+	char name[INSULA_ENDPOINT_NAME_MAX];	/* Followed by zeros. */
+	__u32 server;		/* Process id of its server; 0 if it has none now. */
+	__u32 threads;		/* Threads of that process. */
+	__u32 waiting;		/* Those that wait for requests. */
+	__u32 queued;		/* Requests that nobody has received. */
+	__u32 served;		/* Requests that the server has. */
+	__u32 reserved;		/* 0. */
+	__u64 received;		/* Requests that servers have received since there is the endpoint. */
+	__u64 crossings;	/* Those from another core than the server's. */
+	__u64 busy_ns;		/* Processor time of the server's process. */
+	__u64 cores[INSULA_ENDPOINT_CORES_WORDS];	/* On which its first thread may run. */
 };
 
 #endif /* INSULA_SERVER_H */

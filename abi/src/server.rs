@@ -16,11 +16,17 @@ pub const SYS_MESSAGE_RECEIVE: u64 = 1028;
 pub const SYS_MESSAGE_READ: u64 = 1029;
 /// `INSULA_SYS_MESSAGE_WRITE`.
 pub const SYS_MESSAGE_WRITE: u64 = 1030;
+/// `INSULA_SYS_ENDPOINT_LIST`.
+pub const SYS_ENDPOINT_LIST: u64 = 1031;
+/// `INSULA_SYS_ENDPOINT_PLACE`.
+pub const SYS_ENDPOINT_PLACE: u64 = 1032;
 
 /// `INSULA_ENDPOINT_NAME_MAX`: longest name of an endpoint, in bytes.
 pub const ENDPOINT_NAME_MAX: usize = 64;
 /// `INSULA_ENDPOINT_HANDLES_MAX`: most handles of a process.
 pub const ENDPOINT_HANDLES_MAX: usize = 256;
+/// `INSULA_ENDPOINT_CORES_WORDS`: words of a set of cores.
+pub const ENDPOINT_CORES_WORDS: usize = crate::NODE_CPUS_MAX / 64;
 /// `INSULA_MESSAGE_WORDS`: words of a message.
 pub const MESSAGE_WORDS: usize = 6;
 /// `INSULA_MESSAGE_BATCH_MAX`: most requests received, and replies made, by one call.
@@ -70,4 +76,32 @@ pub struct Reply {
     pub data_address: u64,
     /// Bytes of that.
     pub data_length: u64,
+}
+
+/// `struct insula_server_endpoint`: an endpoint, as it is listed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub struct EndpointInfo {
+    /// Its name, followed by zeros.
+    pub name: [u8; ENDPOINT_NAME_MAX],
+    /// Process id of its server; 0 if it has none now.
+    pub server: u32,
+    /// Threads of that process.
+    pub threads: u32,
+    /// Those that wait for requests.
+    pub waiting: u32,
+    /// Requests that nobody has received.
+    pub queued: u32,
+    /// Requests that the server has.
+    pub served: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Requests that servers have received since there is the endpoint.
+    pub received: u64,
+    /// Those from another core than the server's.
+    pub crossings: u64,
+    /// Processor time of the server's process.
+    pub busy_ns: u64,
+    /// Cores on which its first thread may run, a bit for each.
+    pub cores: [u64; ENDPOINT_CORES_WORDS],
 }

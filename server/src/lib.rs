@@ -21,6 +21,11 @@
 //! A handler does not know where its requests come from: [`local::call`] hands it one within a test, on
 //! any computer.
 //!
+//! # Where servers run
+//!
+//! Any program of the node can list endpoints ([`endpoints`]), and put a server on other cores while it
+//! serves ([`place`]).
+//!
 //! The protocol is in `abi/include/insula_server.h`; on a Linux its calls do not exist
 //! ([`Error::NotOnANode`]).
 
@@ -30,6 +35,7 @@ mod error;
 pub mod files;
 mod handler;
 pub mod local;
+mod placement;
 mod sys;
 
 pub use client::{Call, Client};
@@ -37,6 +43,7 @@ pub use endpoint::Endpoint;
 pub use error::Error;
 pub use handler::{Access, Handler, Reply, Request};
 pub use insula_abi::server::MESSAGE_WORDS;
+pub use placement::{EndpointState, endpoints, place};
 
 /// Words of a message.
 pub type Words = [u64; MESSAGE_WORDS];

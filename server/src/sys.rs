@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use insula_abi::server::{
-    MESSAGE_FOREVER, Message, Reply, SYS_ENDPOINT_CLOSE, SYS_ENDPOINT_CREATE, SYS_ENDPOINT_OPEN,
+    ENDPOINT_CORES_WORDS, EndpointInfo, MESSAGE_FOREVER, Message, Reply, SYS_ENDPOINT_CLOSE,
+    SYS_ENDPOINT_CREATE, SYS_ENDPOINT_LIST, SYS_ENDPOINT_OPEN, SYS_ENDPOINT_PLACE,
     SYS_MESSAGE_READ, SYS_MESSAGE_RECEIVE, SYS_MESSAGE_SEND, SYS_MESSAGE_WRITE,
 };
 use nix::errno::Errno;
@@ -51,6 +52,22 @@ pub(crate) fn create(name: &str) -> Result<Handle, Errno> {
 
 pub(crate) fn open(name: &str) -> Result<Handle, Errno> {
     named(SYS_ENDPOINT_OPEN, name)
+}
+
+/// Lists the first endpoints. Returns how many there are.
+pub(crate) fn list(to: &mut [EndpointInfo]) -> Result<usize, Errno> {
+    let arguments = [to.as_mut_ptr() as u64, to.len() as u64, 0, 0, 0, 0];
+    // SAFETY: it writes at most as many entries, of which any content is valid.
+    let all = unsafe { call(SYS_ENDPOINT_LIST, arguments) };
+    all.map(|all| all as usize)
+}
+
+/// Puts a server on other cores.
+pub(crate) fn place(name: &str, cores: &[u64; ENDPOINT_CORES_WORDS]) -> Result<(), Errno> {
+    let set = (cores.as_ptr() as u64, size_of_val(cores) as u64);
+    let arguments = [name.as_ptr() as u64, name.len() as u64, set.0, set.1, 0, 0];
+    // SAFETY: it reads name and cores.
+    unsafe { call(SYS_ENDPOINT_PLACE, arguments) }.map(drop)
 }
 
 /// Sends a request and waits for the reply, which replaces the message's words.

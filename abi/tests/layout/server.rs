@@ -1,7 +1,7 @@
 //! Layout of `insula_server.h` as the Rust mirror has it.
 
 use insula_abi::server as rust;
-use insula_abi::server::{Message, Reply};
+use insula_abi::server::{EndpointInfo, Message, Reply};
 
 use super::{Facts, structure, values};
 
@@ -28,6 +28,15 @@ pub(crate) fn structures() -> Facts {
         "insula_server_reply",
         [request, words, data_address, data_length]
     );
+    structure!(
+        facts,
+        EndpointInfo,
+        "insula_server_endpoint",
+        [
+            name, server, threads, waiting, queued, served, reserved, received, crossings, busy_ns,
+            cores
+        ]
+    );
     facts
 }
 
@@ -41,8 +50,11 @@ pub(crate) fn constants() -> Facts {
         INSULA_SYS_MESSAGE_RECEIVE = rust::SYS_MESSAGE_RECEIVE,
         INSULA_SYS_MESSAGE_READ = rust::SYS_MESSAGE_READ,
         INSULA_SYS_MESSAGE_WRITE = rust::SYS_MESSAGE_WRITE,
+        INSULA_SYS_ENDPOINT_LIST = rust::SYS_ENDPOINT_LIST,
+        INSULA_SYS_ENDPOINT_PLACE = rust::SYS_ENDPOINT_PLACE,
         INSULA_ENDPOINT_NAME_MAX = rust::ENDPOINT_NAME_MAX,
         INSULA_ENDPOINT_HANDLES_MAX = rust::ENDPOINT_HANDLES_MAX,
+        INSULA_ENDPOINT_CORES_WORDS = rust::ENDPOINT_CORES_WORDS,
         INSULA_MESSAGE_WORDS = rust::MESSAGE_WORDS,
         INSULA_MESSAGE_BATCH_MAX = rust::MESSAGE_BATCH_MAX,
         INSULA_MESSAGE_COPY_MAX = rust::MESSAGE_COPY_MAX,

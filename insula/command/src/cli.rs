@@ -3,6 +3,7 @@
 mod policy;
 mod postmortem;
 mod query;
+mod servers;
 mod watch;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ use insula_node::spec::{MEMORY, cpu_count};
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use query::{Events, Inspect, Logs, Ps, Stats, Top};
+pub(super) use servers::{Here, ServerStart, Servers};
 pub(super) use watch::{Watch, WatchTarget};
 
 use super::completion::Shell;
@@ -116,6 +118,12 @@ pub(super) enum Command {
     /// Restore a container in a Linux node: of a folder that `insula checkpoint` has written, or of
     /// processes without namespaces of their own that `criu dump` has written
     Restore(Restore),
+    /// Manage servers of the operating system on nodes of the lightweight kernel: programs that others ask
+    /// for files by messages, on the cores that you choose
+    Servers {
+        #[command(subcommand)]
+        command: Servers,
+    },
     /// Move programs to nodes and back as the load wants it, by the policies of files
     Policy {
         #[command(subcommand)]

@@ -50,6 +50,37 @@ examples! {
             "insula rm web",
         ],
     }
+    "insula-servers": {
+        "Serve files from the second core of a node, then from its third" => [
+            "insula run --image lwk --cpus 3 --name quiet",
+            "insula servers start quiet file --cpus 1 -- insula-files memory --size 64M",
+            "insula exec --mount /data=file quiet -- cp -r /etc/apt /data",
+            "insula servers move quiet file 2",
+            "insula servers ls",
+        ],
+    }
+    "insula-servers-ls": {
+        "Show in a script how much the servers of a node have to do" => [
+            "insula servers ls --json quiet",
+        ],
+    }
+    "insula-servers-start": {
+        "Serve files in memory from a core of their own" => [
+            "insula servers start quiet file --cpus 1 -- insula-files memory --size 64M",
+        ],
+    }
+    "insula-servers-move": {
+        "Put a server onto two other cores" => ["insula servers move quiet file 2-3"],
+    }
+    "insula-servers-restart": {
+        "Start a server anew" => ["insula servers restart quiet file"],
+    }
+    "insula-servers-stop": {
+        "Stop a server" => ["insula servers stop quiet file"],
+    }
+    "insula-servers-logs": {
+        "Show why a server does not start" => ["insula servers logs quiet file"],
+    }
     "insula-machine": {
         "Check the machine, and show what is in use" => [
             "insula machine check",

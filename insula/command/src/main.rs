@@ -17,6 +17,7 @@ mod output;
 mod policy;
 mod postmortem;
 mod report;
+mod servers;
 mod snapshot;
 mod stats;
 mod supervise;
@@ -100,6 +101,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             let options = upgrade::Options { check, json };
             upgrade::upgrade(context, (&name, &image), time, options)?;
         }
+        Command::Servers { command } => servers::servers(context, command)?,
         Command::Policy { command } => policy::policy(context, &command)?,
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);

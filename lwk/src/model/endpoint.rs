@@ -125,12 +125,29 @@ pub enum NotTaken {
     Busy,
 }
 
+/// What an endpoint's servers have done, and have to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointLoad {
+    /// Requests that nobody has received.
+    pub queued: usize,
+    /// Requests that its server has.
+    pub served: usize,
+    /// Threads that wait for requests.
+    pub waiting: usize,
+    /// Requests that servers have received.
+    pub received: u64,
+    /// Those from another core than the server's.
+    pub crossings: u64,
+}
+
 /// An endpoint.
 #[derive(Debug)]
 pub struct Endpoint<T> {
     /// Generation of its server; 0 without one.
     server: u64,
     last_server: u64,
+    received: u64,
+    crossings: u64,
     /// By falling rank, and the order of their arrival.
     queued: VecDeque<Box<Request<T>>>,
     /// Requests that a server has, by number; `None` while one is taken out.
@@ -144,6 +161,8 @@ impl<T> Default for Endpoint<T> {
         Self {
             server: 0,
             last_server: 0,
+            received: 0,
+            crossings: 0,
             queued: VecDeque::new(),
             served: BTreeMap::new(),
             receivers: VecDeque::new(),
@@ -230,6 +249,24 @@ impl<T> Endpoint<T> {
     pub fn new_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
+    }
+
+    /// Counts a request that a server has received: `crosses` says whether its sender is on another core.
+    pub fn count(&mut self, crosses: bool) {
+        self.received += 1;
+        self.crossings += u64::from(crosses);
+    }
+
+    /// Returns what there is to do.
+    #[must_use]
+    pub fn load(&self) -> EndpointLoad {
+        EndpointLoad {
+            queued: self.queued.len(),
+            served: self.served.len(),
+            waiting: self.receivers.len(),
+            received: self.received,
+            crossings: self.crossings,
+        }
     }
 
     /// Has the server of a generation have a request.

@@ -35,6 +35,12 @@ impl CoreSet {
         core::array::from_fn(|at| self.0[at / 8].to_le_bytes()[at % 8])
     }
 
+    /// Returns a bit for each core.
+    #[must_use]
+    pub fn to_words(self) -> [u64; WORDS] {
+        self.0
+    }
+
     /// Whether a core is in the set.
     #[must_use]
     pub fn holds(&self, core: u32) -> bool {

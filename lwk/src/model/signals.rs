@@ -131,6 +131,11 @@ impl Signals {
         thread.map(|thread| Arc::clone(&thread.handle))
     }
 
+    /// Returns the handles of all threads, in the order of their starts.
+    pub fn handles(&self) -> impl ExactSizeIterator<Item = &ThreadHandle> {
+        self.threads.iter().map(|thread| &*thread.handle)
+    }
+
     fn thread(&mut self, id: u64) -> Option<&mut ThreadSignals> {
         self.threads.iter_mut().find(|thread| thread.id == id)
     }

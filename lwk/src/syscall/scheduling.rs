@@ -50,7 +50,8 @@ pub(super) fn set_affinity(thread: Box<Thread>, [id, size, from, ..]: [u64; 6]) 
     finish(thread, changed)
 }
 
-fn read_set(thread: &Thread, size: u64, from: u64) -> Result<CoreSet, Errno> {
+/// Reads a set of cores, of which one is this node's.
+pub(super) fn read_set(thread: &Thread, size: u64, from: u64) -> Result<CoreSet, Errno> {
     let mut bytes = [0; CoreSet::SIZE];
     let size = bytes.len().min(size as u32 as usize);
     thread.process.space().read(from, &mut bytes[..size])?;

@@ -412,6 +412,8 @@ table! {
     1028 message_receive => [local message::receive::receive],
     1029 message_read => [local message::copy::read],
     1030 message_write => [local message::copy::write],
+    1031 endpoint_list => [immediate message::list::list],
+    1032 endpoint_place => [immediate message::list::place],
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use insula_abi::server::ENDPOINT_HANDLES_MAX;
 
 use crate::hw::cores;
 use crate::hw::memory::room::has_room;
-use crate::model::endpoint::{Endpoint, NotTaken, Receiver, Request};
+use crate::model::endpoint::{Endpoint, EndpointLoad, NotTaken, Receiver, Request};
 use crate::model::errno::{Errno, as_result};
 use crate::task::core_deadlines::CoreDeadlines;
 use crate::task::process::Process;
@@ -77,6 +77,14 @@ impl Registry {
         let number = number.ok_or(Errno::EMFILE)?;
         self.handles.insert((of, number), handle);
         Ok(number)
+    }
+
+    fn server_of(&self, queues: &Arc<Queues>) -> Option<u64> {
+        let mut handles = self.handles.iter();
+        let is_server =
+            |handle: &Handle| handle.generation != 0 && Arc::ptr_eq(&handle.queues, queues);
+        let found = handles.find(|(_, handle)| is_server(handle));
+        found.map(|((process, _), _)| *process)
     }
 
     /// Removes endpoints that nobody has any more.
@@ -197,6 +205,27 @@ pub(super) fn close_all(process: u64) {
     ended.into_iter().for_each(resume_ended);
 }
 
+/// Returns all endpoints in the order of their names: the name, the number of the server's process, if there
+/// is a server, and the load. At most `most`, and how many there are.
+pub(crate) fn list(most: usize) -> (usize, Vec<(Name, Option<u64>, EndpointLoad)>) {
+    let registry = REGISTRY.lock();
+    let named = registry.endpoints.iter().take(most);
+    let listed = named.map(|(name, queues)| {
+        (
+            name.clone(),
+            registry.server_of(queues),
+            queues.lock().load(),
+        )
+    });
+    (registry.endpoints.len(), listed.collect())
+}
+
+/// Returns the number of the process that is the server of a name.
+pub(crate) fn server_of(name: &[u8]) -> Option<u64> {
+    let registry = REGISTRY.lock();
+    registry.server_of(registry.endpoints.get(name)?)
+}
+
 /// Senders whose server has gone, and threads of that server.
 type Ended = (Vec<Box<Thread>>, Vec<Box<Thread>>);
 
@@ -292,12 +321,20 @@ impl Handle {
         Err((error, receiver.receiver))
     }
 
-    /// Has the server of a generation have a request that it was given. If it has gone, the next one
-    /// receives the request.
-    pub(crate) fn serve(&self, number: u64, request: ThreadRequest, generation: u64) {
+    /// Has the server of a generation have a request that it was given on that core. If it has gone, the
+    /// next one receives the request.
+    pub(crate) fn serve(
+        &self,
+        number: u64,
+        request: ThreadRequest,
+        (generation, core): (u64, u32),
+    ) {
+        let sender = request.sender.as_deref();
+        let crosses = sender.is_some_and(|sender| sender.core != core);
         self.keep(number, request, |queues, request| {
-            if let Err(request) = queues.serve(number, request, generation) {
-                queues.queue_again(request);
+            match queues.serve(number, request, generation) {
+                Ok(()) => queues.count(crosses),
+                Err(request) => queues.queue_again(request),
             }
             Ok(())
         });

@@ -70,11 +70,16 @@ pub(super) fn action(pages: &ProcessPages) -> Action {
     }
 }
 
-/// Returns the id by which programs know the process of a number.
-pub(crate) fn pid(number: u64) -> Option<u64> {
+/// Returns the process of a number.
+pub(crate) fn find(number: u64) -> Option<Arc<Process>> {
     let processes = PROCESSES.lock();
     let at = search(&processes, number).ok()?;
-    Some(processes[at].pages().pid())
+    Some(Arc::clone(&processes[at]))
+}
+
+/// Returns the id by which programs know the process of a number.
+pub(crate) fn pid(number: u64) -> Option<u64> {
+    find(number).map(|process| process.pages().pid())
 }
 
 /// Finds a thread of any process.

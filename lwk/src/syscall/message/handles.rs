@@ -31,7 +31,11 @@ pub(in crate::syscall) fn close(thread: &mut Thread, [handle, ..]: [u64; 6]) -> 
 }
 
 /// Reads the name of an endpoint.
-fn read_name(process: &Process, (at, length): (u64, u64), flags: u64) -> Result<Name, Errno> {
+pub(super) fn read_name(
+    process: &Process,
+    (at, length): (u64, u64),
+    flags: u64,
+) -> Result<Name, Errno> {
     if flags != 0 || !(1..=ENDPOINT_NAME_MAX as u64).contains(&length) {
         return Err(Errno::EINVAL);
     }

@@ -7,6 +7,7 @@
 
 pub(in crate::syscall) mod copy;
 pub(in crate::syscall) mod handles;
+pub(in crate::syscall) mod list;
 pub(in crate::syscall) mod receive;
 mod request;
 pub(in crate::syscall) mod send;

@@ -106,7 +106,7 @@ fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Fl
             return Flow::Blocked;
         }
     }
-    handle.serve(number, request, generation);
+    handle.serve(number, request, (generation, receiver.core));
     receiver.context.registers.rax = 1;
     match receiver.core == cores::number() {
         true => Flow::Switch(receiver),

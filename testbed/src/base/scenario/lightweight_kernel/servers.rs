@@ -1,5 +1,7 @@
 //! Servers on a node of the lightweight kernel: programs that others ask by messages.
 
+mod kept;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -50,6 +52,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let kills = context.count(20, 1000).to_string();
         insula(&["exec", NODE, "--", PROBE, "messages", &kills])?;
         has_files()?;
+        kept::play(context)?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
         insula(&["rm", "--force", NODE])?;
         assert_unchanged(&before)
