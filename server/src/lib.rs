@@ -29,9 +29,11 @@
 //! The protocol is in `abi/include/insula_server.h`; on a Linux its calls do not exist
 //! ([`Error::NotOnANode`]).
 
+pub mod block;
 mod client;
 mod endpoint;
 mod error;
+pub mod ext4;
 pub mod files;
 mod handler;
 pub mod local;

@@ -46,7 +46,7 @@ pub enum FileType {
 
 impl FileType {
     /// Returns it as the type's bits of a mode.
-    pub(super) fn mode(self) -> u32 {
+    pub(crate) fn mode(self) -> u32 {
         match self {
             Self::File => libc::S_IFREG,
             Self::Directory => libc::S_IFDIR,

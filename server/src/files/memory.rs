@@ -381,6 +381,10 @@ impl FileSystem for Memory {
     }
 
     fn rename(&mut self, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(), Errno> {
+        match self.unlink(to.0, to.1) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(error) => return Err(error),
+        }
         let inode = self.remove_name(from)?;
         self.add_name(to, inode)
     }

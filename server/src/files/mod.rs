@@ -25,4 +25,4 @@ pub use memory::Memory;
 pub use system::{Entry, FileSystem, Inode, Statistics};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

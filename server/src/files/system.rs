@@ -10,8 +10,8 @@ pub type Inode = u64;
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the directory, by which listing goes on behind it: 3 at least, and never another
-    /// name's.
+    /// Its place in the directory, by which listing goes on behind it: 3 at least, and its own as long
+    /// as it is there.
     pub cookie: u64,
     /// The name.
     pub name: Vec<u8>,
@@ -86,7 +86,8 @@ pub trait FileSystem {
     /// Removes a name; of a directory, an empty one. The inode stays until [`FileSystem::free`].
     fn unlink(&mut self, directory: Inode, name: &[u8]) -> Result<(), Errno>;
 
-    /// Moves a name to another place, which is free.
+    /// Moves a name to another place. What has that name loses it as by [`FileSystem::unlink`], at the
+    /// same moment: at no time is the name free.
     fn rename(&mut self, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(), Errno>;
 
     /// The first entry of a directory behind a place, in any order that stays the same.

@@ -80,33 +80,30 @@ impl<F: FileSystem> Files<F> {
             _ if is_directory && self.is_within(target.0, inode)? => return Err(Errno::EINVAL),
             Some(other) if self.is_within(source.0, other)? => return Err(Errno::ENOTEMPTY),
             Some(other) if other == inode => return Ok(0),
-            Some(other) => self.replace(target, other, is_directory)?,
+            Some(other) => self.may_replace(other, is_directory)?,
             None => {}
         }
         self.system.rename(source, target)?;
-        Ok(0)
+        match to.inode {
+            Some(other) => self.free_if_unused(other).map(|()| 0),
+            None => Ok(0),
+        }
     }
 
-    /// Removes what a rename replaces.
-    pub(super) fn replace(
-        &mut self,
-        (directory, name): (Inode, &[u8]),
-        other: Inode,
-        by_directory: bool,
-    ) -> Result<(), Errno> {
+    /// Fails if a directory is to replace something else, or the other way round.
+    pub(super) fn may_replace(&mut self, other: Inode, by_directory: bool) -> Result<(), Errno> {
         let is_directory = self.system.attributes(other)?.kind == FileType::Directory;
         match (by_directory, is_directory) {
-            (true, false) => return Err(Errno::ENOTDIR),
-            (false, true) => return Err(Errno::EISDIR),
-            _ => {}
+            (true, false) => Err(Errno::ENOTDIR),
+            (false, true) => Err(Errno::EISDIR),
+            _ => Ok(()),
         }
-        self.system.unlink(directory, name)?;
-        self.free_if_unused(other)
     }
 
     /// Whether a directory is another one, or below it.
     pub(super) fn is_within(&mut self, mut directory: Inode, above: Inode) -> Result<bool, Errno> {
-        loop {
+        // On a damaged disk, directories may be in a circle.
+        for _ in 0..=self.system.statistics()?.inodes {
             let parent = self.system.parent(directory)?;
             match directory {
                 found if found == above => return Ok(true),
@@ -114,6 +111,7 @@ impl<F: FileSystem> Files<F> {
                 _ => directory = parent,
             }
         }
+        Err(Errno::EUCLEAN)
     }
 
     pub(super) fn link(&mut self, request: &Request<'_>) -> Result<u64, Errno> {

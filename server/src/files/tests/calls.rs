@@ -2,7 +2,7 @@
 
 /// A call. Files are numbered in the order in which they were opened.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Path, access mode, and bits: create, exclusive, truncate, append.
     Open(String, u8, u8),
     Close(usize),
@@ -30,11 +30,12 @@ pub(super) enum Step {
     List(String),
     /// All bytes of a file.
     Content(String),
+    Sync(usize),
 }
 
 /// What a call returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Value(i64),
     Error(i32),
     Bytes(Vec<u8>),
@@ -43,12 +44,12 @@ pub(super) enum Outcome {
     Status(u32, u64, u64),
 }
 
-pub(super) trait Calls {
+pub(crate) trait Calls {
     fn play(&mut self, step: &Step) -> Outcome;
 }
 
 /// Returns the flags of open(2) for the bits of a step.
-pub(super) fn open_flags(mode: u8, bits: u8) -> i32 {
+pub(crate) fn open_flags(mode: u8, bits: u8) -> i32 {
     use nix::libc::{O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY};
     let access = [O_RDONLY, O_WRONLY, O_RDWR, O_RDWR][usize::from(mode) % 4];
     let more = [O_CREAT, O_EXCL, O_TRUNC, O_APPEND];
@@ -65,7 +66,7 @@ pub(super) fn open_flags(mode: u8, bits: u8) -> i32 {
 }
 
 /// Returns a status: what file systems agree on.
-pub(super) fn status(mode: u32, links: u64, size: u64) -> Outcome {
+pub(crate) fn status(mode: u32, links: u64, size: u64) -> Outcome {
     use nix::libc::{S_IFDIR, S_IFMT};
     match mode & S_IFMT {
         S_IFDIR => Outcome::Status(mode, links, 0),

@@ -10,14 +10,14 @@ use nix::libc;
 
 use super::calls::{Calls, Outcome, Step, open_flags};
 
-pub(super) struct Linux {
+pub(crate) struct Linux {
     root: std::fs::File,
     files: Vec<i32>,
     _folder: tempfile::TempDir,
 }
 
 impl Linux {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Of this process alone; times and modes are as tmpfs has them.
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         Self {
@@ -176,6 +176,7 @@ impl Calls for Linux {
                 }
                 Step::List(path) => self.list(path),
                 Step::Content(path) => self.content(path),
+                Step::Sync(at) => outcome(libc::fsync(file(at)).into()),
             }
         }
     }

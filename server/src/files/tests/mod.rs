@@ -1,9 +1,9 @@
 //! Tests of file servers: the same calls on one in memory and on this computer's own file system have
 //! the same results.
 
-mod calls;
+pub(crate) mod calls;
 mod linux;
-mod served;
+pub(crate) mod served;
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,37 @@ use proptest::prelude::*;
 use self::calls::{Calls, Outcome, Step};
 use self::linux::Linux;
 use self::served::Served;
+use crate::files::FileSystem;
 
-/// Plays steps on both. Fails where they differ.
-fn are_alike(steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut served = Served::new();
+/// Number of cases of a property: that of PROPTEST_CASES, if it is set.
+pub(crate) fn cases(most: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config,
+        None => ProptestConfig {
+            cases: most,
+            ..config
+        },
+    }
+}
+
+/// Plays steps on a server and on this computer. Fails where they differ.
+pub(crate) fn are_alike<F: FileSystem>(
+    served: &mut Served<F>,
+    steps: &[Step],
+) -> Result<(), TestCaseError> {
     let mut linux = Linux::new();
     for (at, step) in steps.iter().enumerate() {
         let (ours, theirs) = (served.play(step), linux.play(step));
         prop_assert_eq!(&ours, &theirs, "step {} {:?}: left is ours", at, step);
     }
-    let (ours, theirs) = (tree(&mut served), tree(&mut linux));
+    let (ours, theirs) = (tree(served), tree(&mut linux));
     prop_assert_eq!(ours, theirs);
     Ok(())
 }
 
 /// Everything below the root: status, and content or names, by path.
-fn tree(calls: &mut impl Calls) -> BTreeMap<String, (Outcome, Outcome)> {
+pub(crate) fn tree(calls: &mut impl Calls) -> BTreeMap<String, (Outcome, Outcome)> {
     let mut found = BTreeMap::new();
     let mut left = vec![String::new()];
     while let Some(folder) = left.pop() {
@@ -74,7 +89,7 @@ fn leaves(path: &str) -> bool {
     path.split('/').any(|name| name == "..")
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let bits = || (0..4_u8, 0..16_u8);
     prop_oneof![
         4 => (path(), bits()).prop_map(|(path, (mode, bits))| Step::Open(path, mode, bits)),
@@ -101,14 +116,15 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (path(), 0..0o7777_u32).prop_map(|(path, mode)| Step::Chmod(path, mode)),
         1 => (path(), 1..2_000_000_000_i64).prop_map(|(path, at)| Step::Touch(path, at)),
         1 => path().prop_map(Step::List),
+        1 => (0..6_usize).prop_map(Step::Sync),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(cases(400))]
     #[test]
     fn calls_have_linux_results(steps in prop::collection::vec(step(), 1..60)) {
-        are_alike(&steps)?;
+        are_alike(&mut Served::new(), &steps)?;
     }
 }
 

@@ -7,8 +7,8 @@ use super::calls::{Calls, Outcome, Step, open_flags, status};
 use crate::files::{FileSystem, Files, Memory};
 use crate::{Call, Words, local};
 
-pub(super) struct Served {
-    files: Files<Memory>,
+pub(crate) struct Served<F = Memory> {
+    files: Files<F>,
     handles: Vec<u64>,
     last: u64,
 }
@@ -23,14 +23,45 @@ impl Served {
     }
 
     pub(super) fn with_room(bytes: u64) -> Self {
+        Self::on(Memory::new(bytes))
+    }
+}
+
+impl<F: FileSystem> Served<F> {
+    pub(crate) fn on(system: F) -> Self {
         Self {
-            files: Files::new(Memory::new(bytes)),
+            files: Files::new(system),
             handles: Vec::new(),
             last: 0,
         }
     }
 
-    pub(super) fn free_blocks(&mut self) -> u64 {
+    /// Closes all files. Returns the file system.
+    pub(crate) fn end(mut self) -> F {
+        for handle in std::mem::take(&mut self.handles) {
+            self.value(operation::RELEASE, &[handle], &[]);
+        }
+        self.files.system
+    }
+
+    /// Number of the inode that a path leads to, if it leads to one.
+    pub(crate) fn inode(&mut self, path: &str) -> Option<u64> {
+        let words = [NONE, libc::AT_SYMLINK_NOFOLLOW as u64];
+        match self.bytes(operation::STAT, &words, &paths(&[path]), 144) {
+            Outcome::Bytes(_) => {
+                let mut stat = [0; 144];
+                self.ask(operation::STAT, &words, &paths(&[path]), &mut stat);
+                Some(u64::from_le_bytes(std::array::from_fn(|at| stat[8 + at])))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn system(&mut self) -> &mut F {
+        self.files.system()
+    }
+
+    pub(crate) fn free_blocks(&mut self) -> u64 {
         self.files.system().statistics().unwrap().free_blocks
     }
 
@@ -143,7 +174,7 @@ fn add_names(mut bytes: &[u8], to: &mut Vec<String>) {
     }
 }
 
-impl Calls for Served {
+impl<F: FileSystem> Calls for Served<F> {
     fn play(&mut self, step: &Step) -> Outcome {
         let file = |at: &usize| self.handle(*at);
         let closed = |outcome| match outcome {
@@ -234,6 +265,7 @@ impl Calls for Served {
                 self.value(operation::UTIMES, &[NONE, 0, 1], &readable)
             }
             Step::List(path) => self.with(path, libc::O_DIRECTORY, Self::list),
+            Step::Sync(at) => self.value(operation::SYNC, &[file(at), 0], &[]),
             Step::Content(path) => self.with(path, libc::O_NOFOLLOW, |served, handle| {
                 served.bytes(operation::READ, &[handle, CURRENT], &[], 1 << 20)
             }),
@@ -241,7 +273,7 @@ impl Calls for Served {
     }
 }
 
-impl Served {
+impl<F: FileSystem> Served<F> {
     fn seek(&mut self, handle: u64, offset: i64, whence: i32) -> Outcome {
         let mut stat = [0; 144];
         let [result, ..] = self.ask(operation::STAT, &[handle, 0], &paths(&[""]), &mut stat);

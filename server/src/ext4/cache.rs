@@ -1,0 +1,237 @@
+//! The cache: blocks of the device, of which those that were changed are written later.
+//!
+//! Blocks with data of files are written whenever there are many, and before the transaction that refers
+//! to them (`data=ordered`). Blocks with metadata are written by the journal alone. All others can be
+//! dropped, and are when there are more than the capacity.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::error::{Error, Result};
+use crate::block::BlockDevice;
+
+/// What a block is changed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Data of a file.
+    Data,
+    /// All else.
+    Metadata,
+}
+
+#[derive(Debug)]
+struct Slot {
+    bytes: Box<[u8]>,
+    /// Key among the ages; 0 of a dirty block, which has none.
+    used: u64,
+}
+
+/// Blocks of the file system's size.
+#[derive(Debug)]
+pub(super) struct Cache<D> {
+    device: D,
+    block_size: usize,
+    /// Most blocks, if they can be dropped.
+    capacity: usize,
+    slots: HashMap<u64, Slot>,
+    /// Clean blocks by their last use.
+    ages: BTreeMap<u64, u64>,
+    clock: u64,
+    data: BTreeSet<u64>,
+    metadata: BTreeSet<u64>,
+    /// Counts changes.
+    changes: u64,
+}
+
+impl<D: BlockDevice> Cache<D> {
+    /// The block size must be a multiple of the device's.
+    pub(super) fn new(device: D, block_size: usize, bytes: usize) -> Self {
+        Self {
+            device,
+            block_size,
+            capacity: (bytes / block_size).max(64),
+            slots: HashMap::new(),
+            ages: BTreeMap::new(),
+            clock: 0,
+            data: BTreeSet::new(),
+            metadata: BTreeSet::new(),
+            changes: 0,
+        }
+    }
+
+    pub(super) fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Number of changes so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Drops all blocks. Returns the device.
+    pub(super) fn into_device(self) -> D {
+        self.device
+    }
+
+    /// Blocks of metadata that are not in the journal yet.
+    pub(super) fn metadata(&self) -> &BTreeSet<u64> {
+        &self.metadata
+    }
+
+    /// Whether anything is not on the device yet.
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.data.is_empty() || !self.metadata.is_empty()
+    }
+
+    /// Returns a block.
+    pub(super) fn get(&mut self, block: u64) -> Result<&[u8]> {
+        self.load(block)?;
+        self.touch(block);
+        Ok(&self.slot(block)?.bytes)
+    }
+
+    /// Returns a block to be changed.
+    pub(super) fn modify(&mut self, block: u64, kind: Kind) -> Result<&mut [u8]> {
+        self.load(block)?;
+        self.mark(block, kind)?;
+        Ok(&mut self.slot(block)?.bytes)
+    }
+
+    /// Returns a block full of zeros in place of what is on the device.
+    pub(super) fn fresh(&mut self, block: u64, kind: Kind) -> Result<&mut [u8]> {
+        if !self.slots.contains_key(&block) {
+            let bytes = vec![0; self.block_size].into_boxed_slice();
+            self.insert(block, bytes);
+        }
+        self.mark(block, kind)?;
+        let bytes = &mut self.slot(block)?.bytes;
+        bytes.fill(0);
+        Ok(bytes)
+    }
+
+    /// Drops a block that nothing refers to any more.
+    pub(super) fn forget(&mut self, block: u64) {
+        self.data.remove(&block);
+        self.metadata.remove(&block);
+        if let Some(slot) = self.slots.remove(&block) {
+            self.ages.remove(&slot.used);
+        }
+    }
+
+    /// Writes all data.
+    pub(super) fn write_data(&mut self) -> Result<()> {
+        let blocks = std::mem::take(&mut self.data);
+        self.write_all(&blocks)
+    }
+
+    /// Writes all metadata to their places. They must be in the journal.
+    pub(super) fn write_metadata(&mut self) -> Result<()> {
+        let blocks = std::mem::take(&mut self.metadata);
+        self.write_all(&blocks)
+    }
+
+    /// Writes blocks to the device, of which the cache knows nothing.
+    pub(super) fn write(&mut self, block: u64, bytes: &[u8]) -> Result<()> {
+        let place = self.place(block)?;
+        Ok(self.device.write(place, bytes)?)
+    }
+
+    /// Reads a block from the device.
+    pub(super) fn read(&mut self, block: u64) -> Result<Box<[u8]>> {
+        let place = self.place(block)?;
+        let mut bytes = vec![0; self.block_size].into_boxed_slice();
+        self.device.read(place, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Has all that was written survive.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+
+    fn place(&self, block: u64) -> Result<u64> {
+        let ratio = (self.block_size / self.device.block_size()) as u64;
+        let place = block.checked_mul(ratio);
+        place.ok_or(Error::Damaged("a block beyond the device"))
+    }
+
+    fn slot(&mut self, block: u64) -> Result<&mut Slot> {
+        let slot = self.slots.get_mut(&block);
+        slot.ok_or(Error::Damaged("a block that was dropped"))
+    }
+
+    fn load(&mut self, block: u64) -> Result<()> {
+        if !self.slots.contains_key(&block) {
+            let bytes = self.read(block)?;
+            self.insert(block, bytes);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, block: u64, bytes: Box<[u8]>) {
+        while self.slots.len() >= self.capacity {
+            let Some((_, oldest)) = self.ages.pop_first() else {
+                break;
+            };
+            self.slots.remove(&oldest);
+        }
+        self.slots.insert(block, Slot { bytes, used: 0 });
+        self.touch(block);
+    }
+
+    /// Makes a clean block the youngest.
+    fn touch(&mut self, block: u64) {
+        if self.data.contains(&block) || self.metadata.contains(&block) {
+            return;
+        }
+        self.clock += 1;
+        if let Some(slot) = self.slots.get_mut(&block) {
+            self.ages.remove(&slot.used);
+            slot.used = self.clock;
+            self.ages.insert(self.clock, block);
+        }
+    }
+
+    /// Makes a block dirty, after others were written if there are too many.
+    fn mark(&mut self, block: u64, kind: Kind) -> Result<()> {
+        self.changes += 1;
+        if kind == Kind::Data && self.data.len() >= self.capacity / 2 {
+            self.write_data()?;
+        }
+        let slot = self.slot(block)?;
+        let used = std::mem::take(&mut slot.used);
+        self.ages.remove(&used);
+        match kind {
+            Kind::Metadata => self.metadata.insert(block),
+            Kind::Data => self.data.insert(block),
+        };
+        Ok(())
+    }
+
+    /// Writes blocks, neighbours at once, after which they are clean.
+    fn write_all(&mut self, blocks: &BTreeSet<u64>) -> Result<()> {
+        /// Most bytes that are written at once.
+        const RUN: usize = 256 << 10;
+        let mut run: (u64, Vec<u8>) = (0, Vec::new());
+        for &block in blocks {
+            let next = run.0 + (run.1.len() / self.block_size) as u64;
+            if !run.1.is_empty() && (block != next || run.1.len() >= RUN) {
+                self.write(run.0, &run.1)?;
+                run.1.clear();
+            }
+            if run.1.is_empty() {
+                run.0 = block;
+            }
+            let bytes = &self
+                .slots
+                .get(&block)
+                .ok_or(Error::Damaged("a lost block"))?
+                .bytes;
+            run.1.extend_from_slice(bytes);
+        }
+        if !run.1.is_empty() {
+            self.write(run.0, &run.1)?;
+        }
+        blocks.iter().for_each(|block| self.touch(*block));
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! Tests on file systems that mke2fs has made. e2fsck says whether they are clean, debugfs what is there.
+
+mod crash;
+mod hostile;
+mod large;
+mod made;
+mod tools;
+
+use proptest::prelude::*;
+
+use super::Ext4;
+use crate::block::recorder::Recorder;
+use crate::files::tests::served::Served;
+use crate::files::tests::{are_alike, cases, step};
+
+/// Bytes of a cache that is small enough to be full.
+const CACHE: usize = 256 << 10;
+
+fn mount(image: &[u8]) -> Ext4<Recorder> {
+    Ext4::mount(Recorder::new(image), CACHE).unwrap()
+}
+
+proptest! {
+    #![proptest_config(cases(80))]
+    /// The same property as that of the file system in memory.
+    #[test]
+    fn calls_have_linux_results(
+        steps in prop::collection::vec(step(), 1..60),
+        variant in 0..tools::VARIANTS.len(),
+    ) {
+        if tools::are_here() {
+            let mut served = Served::on(mount(&tools::empty(variant)));
+            are_alike(&mut served, &steps)?;
+            let image = served.end().unmount().unwrap().content();
+            tools::File::new(&image).is_clean().map_err(TestCaseError::fail)?;
+        }
+    }
+}

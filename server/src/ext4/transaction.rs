@@ -1,0 +1,74 @@
+//! Transactions: changes that a crash leaves all or none of.
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::Ext4;
+use super::error::{Error, Result};
+use crate::block::BlockDevice;
+
+/// Longest time until a change is committed, as Linux has it.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+impl<D: BlockDevice> Ext4<D> {
+    /// Makes one step, after which the file system is consistent. If it fails after it has changed
+    /// something, it is the last one.
+    pub(super) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.is_stopped {
+            return Err(Errno::EROFS.into());
+        }
+        let is_large = self.cache.metadata().len() >= self.journal.transaction_max();
+        if is_large || self.is_due() {
+            self.commit()?;
+        }
+        let before = self.cache.changes();
+        let result = step(self);
+        if self.cache.changes() != before {
+            self.is_stopped |= result.is_err();
+            self.began.get_or_insert_with(Instant::now);
+        }
+        result
+    }
+
+    /// Whether what was changed has waited long enough.
+    fn is_due(&self) -> bool {
+        self.began
+            .is_some_and(|began| began.elapsed() >= COMMIT_INTERVAL)
+    }
+
+    /// Returns when the next commit is due, if anything was changed.
+    #[must_use]
+    pub fn commit_due(&self) -> Option<Duration> {
+        let began = self.began.filter(|_| !self.is_stopped)?;
+        Some(COMMIT_INTERVAL.saturating_sub(began.elapsed()))
+    }
+
+    /// Commits what was changed: it survives a crash then.
+    ///
+    /// # Errors
+    /// [`Error::Device`]. Nothing can be changed any more then.
+    pub fn commit(&mut self) -> std::result::Result<(), Error> {
+        if self.is_stopped {
+            return Err(Errno::EROFS.into());
+        }
+        let result = self.commit_all();
+        self.is_stopped |= result.is_err();
+        result
+    }
+
+    fn commit_all(&mut self) -> Result<()> {
+        self.store_groups()?;
+        self.store_superblock()?;
+        if !self.cache.metadata().is_empty() || !self.revoked.is_empty() {
+            self.journal.commit(&mut self.cache, &self.revoked)?;
+        } else if self.cache.is_dirty() {
+            self.cache.write_data()?;
+            self.cache.flush()?;
+        }
+        self.freed.clear();
+        self.revoked.clear();
+        self.began = None;
+        Ok(())
+    }
+}
