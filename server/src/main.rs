@@ -5,6 +5,9 @@
 //! insula exec --mount /data=file quiet -- sh -c 'cp -r /etc/apt /data && ls /data/apt'
 //! ```
 
+mod disk;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -32,6 +35,15 @@ enum System {
         #[arg(long, default_value = "64M", value_parser = size)]
         size: u64,
     },
+    /// A file system on disk that `mke2fs -t ext4` has made. SIGTERM and SIGINT unmount it
+    Ext4 {
+        /// File or block device of the base
+        #[arg(long)]
+        device: PathBuf,
+        /// Most bytes that are cached, such as 64M
+        #[arg(long, default_value = "64M", value_parser = size)]
+        cache: u64,
+    },
 }
 
 /// Reads a size: a number, and K, M or G.
@@ -54,8 +66,12 @@ fn size(text: &str) -> Result<u64, &'static str> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let error = match options.system {
-        System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))),
+    let error: disk::Error = match options.system {
+        System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))).into(),
+        System::Ext4 { device, cache } => match disk::serve(&options.name, &device, cache) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(error) => error,
+        },
     };
     eprintln!("insula-files: {error}");
     ExitCode::FAILURE

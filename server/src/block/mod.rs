@@ -73,7 +73,7 @@ pub fn check(device: &impl BlockDevice, access: Access, length: usize) -> Result
     let (Access::Read(block) | Access::Write(block)) = access else {
         return Ok(());
     };
-    if length % device.block_size() != 0 {
+    if !length.is_multiple_of(device.block_size()) {
         return fail(Errno::EINVAL);
     }
     let end = block.checked_add((length / device.block_size()) as u64);

@@ -158,7 +158,7 @@ fn what_was_not_flushed_can_be_lost() {
     device.flush().unwrap();
     device.write(1, &[2; 4 * BLOCK]).unwrap();
     let mut found = std::collections::BTreeSet::new();
-    for seed in 0..200 {
+    for seed in 0..2000 {
         let content = device.after_crash(3, BLOCK, seed);
         assert_eq!(content[..BLOCK], [1; BLOCK]);
         found.insert((1..5).map(|at| content[at * BLOCK]).collect::<Vec<_>>());

@@ -23,6 +23,8 @@ struct Slot {
     bytes: Box<[u8]>,
     /// Key among the ages; 0 of a dirty block, which has none.
     used: u64,
+    /// Its checksum was right when it was read, or was set since.
+    is_verified: bool,
 }
 
 /// Blocks of the file system's size.
@@ -89,6 +91,18 @@ impl<D: BlockDevice> Cache<D> {
         Ok(&self.slot(block)?.bytes)
     }
 
+    /// Whether a block that is cached needs no check of its checksum.
+    pub(super) fn is_verified(&self, block: u64) -> bool {
+        self.slots.get(&block).is_some_and(|slot| slot.is_verified)
+    }
+
+    /// Notes that a block needs no check as long as it is cached.
+    pub(super) fn set_verified(&mut self, block: u64) {
+        if let Some(slot) = self.slots.get_mut(&block) {
+            slot.is_verified = true;
+        }
+    }
+
     /// Returns a block to be changed.
     pub(super) fn modify(&mut self, block: u64, kind: Kind) -> Result<&mut [u8]> {
         self.load(block)?;
@@ -103,9 +117,10 @@ impl<D: BlockDevice> Cache<D> {
             self.insert(block, bytes);
         }
         self.mark(block, kind)?;
-        let bytes = &mut self.slot(block)?.bytes;
-        bytes.fill(0);
-        Ok(bytes)
+        let slot = self.slot(block)?;
+        slot.is_verified = true;
+        slot.bytes.fill(0);
+        Ok(&mut slot.bytes)
     }
 
     /// Drops a block that nothing refers to any more.
@@ -174,7 +189,14 @@ impl<D: BlockDevice> Cache<D> {
             };
             self.slots.remove(&oldest);
         }
-        self.slots.insert(block, Slot { bytes, used: 0 });
+        self.slots.insert(
+            block,
+            Slot {
+                bytes,
+                used: 0,
+                is_verified: false,
+            },
+        );
         self.touch(block);
     }
 

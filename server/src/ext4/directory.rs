@@ -166,7 +166,7 @@ impl<D: BlockDevice> Ext4<D> {
     pub(super) fn directory_blocks(&self, directory: &Inode) -> Result<u32> {
         let size = self.superblock.block_size() as u64;
         let blocks = directory.size() / size;
-        let is_good = directory.size() % size == 0 && blocks <= self.superblock.blocks();
+        let is_good = directory.size().is_multiple_of(size) && blocks <= self.superblock.blocks();
         match is_good && blocks > 0 {
             true => u32::try_from(blocks).map_err(|_| Error::Damaged("size of a directory")),
             false => Err(Error::Damaged("size of a directory")),
@@ -180,16 +180,19 @@ impl<D: BlockDevice> Ext4<D> {
             _ => return Err(Error::Damaged("a hole in a directory")),
         };
         let block = extent.physical + u64::from(index - extent.logical);
-        let has_checksums = self.superblock.has_checksums();
-        let seed = self.seed_of(directory);
-        let bytes = self.cache.get(block)?;
-        let at = bytes.len() - TAIL;
-        let is_right = match has_tail(bytes) {
-            true => word(bytes, at + 8) == crc32c(seed, &bytes[..at]),
-            false => directory.has(flag::INDEX),
-        };
-        if has_checksums && !is_right {
-            return Err(Error::Damaged("checksum of a directory"));
+        if self.superblock.has_checksums() && !self.cache.is_verified(block) {
+            let seed = self.seed_of(directory);
+            let bytes = self.cache.get(block)?;
+            let at = bytes.len() - TAIL;
+            let is_right = match has_tail(bytes) {
+                true => word(bytes, at + 8) == crc32c(seed, &bytes[..at]),
+                // Blocks of a hash tree have theirs elsewhere.
+                false => directory.has(flag::INDEX),
+            };
+            if !is_right {
+                return Err(Error::Damaged("checksum of a directory"));
+            }
+            self.cache.set_verified(block);
         }
         Ok(block)
     }
@@ -350,7 +353,6 @@ impl<D: BlockDevice> Ext4<D> {
         if !directory.has(flag::INDEX) {
             return Ok(());
         }
-        // With checksums, blocks of the tree have theirs elsewhere.
         let blocks = match self.superblock.has_checksums() {
             true => self.directory_blocks(directory)?,
             false => 0,

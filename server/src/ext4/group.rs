@@ -251,23 +251,26 @@ impl<D: BlockDevice> Ext4<D> {
     /// Checks the checksum of a bitmap that was read.
     pub(super) fn check_bitmap(&mut self, number: u32, which: Bitmap) -> Result<()> {
         let group = self.group(number)?;
-        if group.changed[which as usize] {
-            return Ok(());
-        }
         let (block, raw) = (group.bitmap(which), group.raw.clone());
-        if !self.superblock.has_checksums() {
+        if !self.superblock.has_checksums() || self.cache.is_verified(block) {
             return Ok(());
         }
         let found = match which {
             Bitmap::Blocks => join16(raw.block_bitmap_checksum_high, raw.block_bitmap_checksum),
             Bitmap::Inodes => join16(raw.inode_bitmap_checksum_high, raw.inode_bitmap_checksum),
         };
-        let mut expected = bitmap_checksum(&self.superblock, self.cache.get(block)?, which);
-        if !self.superblock.is_wide() {
-            expected &= 0xffff;
-        }
-        match found == expected {
-            true => Ok(()),
+        let expected = bitmap_checksum(&self.superblock, self.cache.get(block)?, which);
+        // Short descriptors have the lower half alone.
+        let mask = if self.superblock.is_wide() {
+            !0
+        } else {
+            0xffff
+        };
+        match found & mask == expected & mask {
+            true => {
+                self.cache.set_verified(block);
+                Ok(())
+            }
             false => Err(Error::Damaged("checksum of a bitmap")),
         }
     }

@@ -68,8 +68,8 @@ pub struct Ext4<D> {
     revoked: BTreeSet<u64>,
     /// When the running transaction has begun.
     began: Option<Instant>,
-    /// A call has failed in the middle: nothing is changed any more.
-    is_stopped: bool,
+    /// A call has failed in the middle by this: nothing is changed any more.
+    stopped: Option<Error>,
     /// The extent that was found last, and the inode that has it.
     recent: Option<(u32, Extent)>,
 }

@@ -32,7 +32,7 @@ impl<D: BlockDevice> Ext4<D> {
             freed: Freed::default(),
             revoked: BTreeSet::new(),
             began: None,
-            is_stopped: false,
+            stopped: None,
             recent: None,
         };
         if fs.open_journal()? {
@@ -42,6 +42,7 @@ impl<D: BlockDevice> Ext4<D> {
             group.check(number, &fs.superblock)?;
         }
         fs.begin_use()?;
+        fs.load_orphans()?;
         fs.end_orphans()?;
         fs.commit()?;
         Ok(fs)
@@ -70,12 +71,14 @@ impl<D: BlockDevice> Ext4<D> {
         self.journal.start(&mut self.cache, format)
     }
 
-    /// Unmounts it: afterwards there is nothing to replay. Returns the device.
+    /// Unmounts it: afterwards there is nothing to replay. Files without a name are freed. Returns the
+    /// device.
     ///
     /// # Errors
     /// [`Error::Device`]; then the next mount replays the journal.
     pub fn unmount(mut self) -> std::result::Result<D, Error> {
-        if !self.is_stopped {
+        if self.stopped.is_none() {
+            self.end_orphans()?;
             self.commit()?;
             self.journal.close(&mut self.cache)?;
             self.superblock.set_needs_recovery(false);

@@ -45,8 +45,8 @@ impl<D: BlockDevice> Ext4<D> {
         self.store(inode)
     }
 
-    /// Frees what was open, and cuts what was to be cut, at the last crash.
-    pub(super) fn end_orphans(&mut self) -> Result<()> {
+    /// Reads the list of what was open, or was to be cut, at the last crash.
+    pub(super) fn load_orphans(&mut self) -> Result<()> {
         let mut seen = HashSet::new();
         let mut next = self.superblock.last_orphan();
         while next != 0 {
@@ -56,6 +56,11 @@ impl<D: BlockDevice> Ext4<D> {
             self.orphans.insert(0, next);
             next = self.load(next)?.deleted();
         }
+        Ok(())
+    }
+
+    /// Frees what has no name, and cuts what is to be cut.
+    pub(super) fn end_orphans(&mut self) -> Result<()> {
         for number in self.orphans.clone() {
             let inode = self.load(number)?;
             match inode.links() {

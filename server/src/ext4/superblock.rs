@@ -149,7 +149,7 @@ impl Superblock {
             && per_group
                 .iter()
                 .all(|of| *of > 0 && *of <= 8 * block && of % 8 == 0)
-            && raw.inodes_per_group.get() % (block / inode) == 0
+            && raw.inodes_per_group.get().is_multiple_of(block / inode)
             && (!self.has_checksums() || raw.checksum_type == CRC32C)
             && u32::from(raw.extra_size.get()) + 128 <= inode
             && (11..=raw.inodes.get()).contains(&raw.first_inode.get());

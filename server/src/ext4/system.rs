@@ -336,7 +336,7 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
 
     fn read(&mut self, file: Number, offset: u64) -> Answer<&[u8]> {
         let mut inode = self.inode_of(file, FileType::File, Errno::EINVAL)?;
-        if !self.is_stopped && offset < inode.size() {
+        if self.stopped.is_none() && offset < inode.size() {
             self.attempt(|fs| fs.note_access(&mut inode))?;
         }
         Ok(self.read_block(&inode, offset)?)
@@ -412,7 +412,7 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
     fn next_entry(&mut self, directory: Number, after: u64) -> Answer<Option<Entry>> {
         let mut inode = self.directory(directory)?;
         let place = (after + 1).saturating_sub(FIRST_COOKIE);
-        if !self.is_stopped && place == 0 {
+        if self.stopped.is_none() && place == 0 {
             self.attempt(|fs| fs.note_access(&mut inode))?;
         }
         Ok(self.entry_from(&inode, place)?)

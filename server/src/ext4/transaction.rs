@@ -15,7 +15,7 @@ impl<D: BlockDevice> Ext4<D> {
     /// Makes one step, after which the file system is consistent. If it fails after it has changed
     /// something, it is the last one.
     pub(super) fn attempt<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.is_stopped {
+        if self.stopped.is_some() {
             return Err(Errno::EROFS.into());
         }
         let is_large = self.cache.metadata().len() >= self.journal.transaction_max();
@@ -25,7 +25,7 @@ impl<D: BlockDevice> Ext4<D> {
         let before = self.cache.changes();
         let result = step(self);
         if self.cache.changes() != before {
-            self.is_stopped |= result.is_err();
+            self.stopped = result.as_ref().err().cloned();
             self.began.get_or_insert_with(Instant::now);
         }
         result
@@ -37,11 +37,22 @@ impl<D: BlockDevice> Ext4<D> {
             .is_some_and(|began| began.elapsed() >= COMMIT_INTERVAL)
     }
 
-    /// Returns when the next commit is due, if anything was changed.
+    /// Commits what was changed if it has waited for longer than five seconds, as Linux does. To be
+    /// called now and then; calls that change something do so, too.
+    ///
+    /// # Errors
+    /// As of [`Ext4::commit`].
+    pub fn commit_if_due(&mut self) -> std::result::Result<(), Error> {
+        match self.stopped.is_none() && self.is_due() {
+            true => self.commit(),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns why nothing can be changed any more, if that is so.
     #[must_use]
-    pub fn commit_due(&self) -> Option<Duration> {
-        let began = self.began.filter(|_| !self.is_stopped)?;
-        Some(COMMIT_INTERVAL.saturating_sub(began.elapsed()))
+    pub fn stopped(&self) -> Option<&Error> {
+        self.stopped.as_ref()
     }
 
     /// Commits what was changed: it survives a crash then.
@@ -49,11 +60,11 @@ impl<D: BlockDevice> Ext4<D> {
     /// # Errors
     /// [`Error::Device`]. Nothing can be changed any more then.
     pub fn commit(&mut self) -> std::result::Result<(), Error> {
-        if self.is_stopped {
+        if self.stopped.is_some() {
             return Err(Errno::EROFS.into());
         }
         let result = self.commit_all();
-        self.is_stopped |= result.is_err();
+        self.stopped = result.as_ref().err().cloned();
         result
     }
 

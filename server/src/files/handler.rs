@@ -36,6 +36,11 @@ impl<F: FileSystem> Files<F> {
         &mut self.system
     }
 
+    /// Returns the file system, when it is served no longer.
+    pub fn into_system(self) -> F {
+        self.system
+    }
+
     fn result(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
         match request.operation {
             operation::OPEN => self.open(request),

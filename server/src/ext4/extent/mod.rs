@@ -121,15 +121,15 @@ impl<D: BlockDevice> Ext4<D> {
 
     fn node(&mut self, inode: &Inode, block: u64, depth: u16) -> Result<Node> {
         let (blocks, seed) = (self.superblock.blocks(), self.seed_of(inode));
-        let has_checksums = self.superblock.has_checksums();
-        let bytes = self.cache.get(block)?;
-        let at = checksum_at(bytes.len());
-        let stored = bytes.get(at..at + 4);
-        let expected = crc32c(seed, &bytes[..at]).to_le_bytes();
-        if has_checksums && stored != Some(&expected) {
-            return Err(Error::Damaged("checksum of an extent tree"));
+        if self.superblock.has_checksums() && !self.cache.is_verified(block) {
+            let bytes = self.cache.get(block)?;
+            let at = checksum_at(bytes.len());
+            if bytes.get(at..at + 4) != Some(&crc32c(seed, &bytes[..at]).to_le_bytes()) {
+                return Err(Error::Damaged("checksum of an extent tree"));
+            }
+            self.cache.set_verified(block);
         }
-        Node::parse(bytes, Some(depth), blocks)
+        Node::parse(self.cache.get(block)?, Some(depth), blocks)
     }
 
     /// What the checksums of an inode's blocks begin with.

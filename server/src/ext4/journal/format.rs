@@ -412,7 +412,7 @@ mod tests {
             };
             let tag = |at: usize| Tag {
                 block: at as u64 + if is_wide { 1 << 40 } else { 0 },
-                is_escaped: at % 3 == 0,
+                is_escaped: at.is_multiple_of(3),
                 checksum: if has_checksums { at as u32 ^ 0xffff } else { 0 },
             };
             for count in [1, 2, format.tags(1024)] {

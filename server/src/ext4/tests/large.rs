@@ -3,7 +3,6 @@
 use super::{mount, tools};
 use crate::block::recorder::Recorder;
 use crate::ext4::Ext4;
-use crate::files::FileSystem;
 use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
 
@@ -32,10 +31,10 @@ fn trees_grow_and_shrink() {
         let before = served.free_blocks();
         play(&mut served, &[Step::Open("a".into(), 2, 1)]);
         // Every other block, so that no two are one extent.
-        let blocks = || (0..1000).map(|at| at * 2 * block);
+        let blocks = || (0..600).map(|at| at * 2 * block);
         let write = blocks().map(|at| Step::WriteAt(0, at, 10, 7));
         play(&mut served, &write.collect::<Vec<_>>());
-        let tail = Step::ReadAt(0, 999 * 2 * block, 100);
+        let tail = Step::ReadAt(0, 599 * 2 * block, 100);
         assert_eq!(served.play(&tail), Outcome::Bytes(vec![7; 10]));
         let punch = blocks().skip(1).step_by(2);
         let punch = punch.map(|at| Step::Allocate(0, at, block, true));
@@ -43,7 +42,7 @@ fn trees_grow_and_shrink() {
         let fill = blocks().map(|at| Step::WriteAt(0, at + block / 2, block as usize, 9));
         play(&mut served, &fill.collect::<Vec<_>>());
         let expected = Outcome::Bytes(vec![9; block as usize]);
-        let read = Step::ReadAt(0, 1000 * block + block / 2, block as usize);
+        let read = Step::ReadAt(0, 500 * block + block / 2, block as usize);
         assert_eq!(served.play(&read), expected);
         play(
             &mut served,
@@ -172,6 +171,6 @@ fn files_beyond_four_gib_are_sparse() {
     );
     let beyond = served.play(&Step::WriteAt(0, 1 << 44, 10, 7));
     assert_eq!(beyond, Outcome::Error(nix::libc::EFBIG));
-    assert!(served.system().commit_due().is_some());
+    assert!(served.system().commit_if_due().is_ok());
     end(served);
 }

@@ -83,31 +83,22 @@ pub(super) fn text(output: &Output) -> String {
 }
 
 /// Variants of file systems: options of mke2fs. All that are supported are in one of them.
-pub(super) const VARIANTS: [&[&str]; 5] = [
-    &["-b", "4096"],
-    &["-b", "1024"],
-    &[
-        "-b",
-        "1024",
-        "-g",
-        "2048",
-        "-N",
-        "512",
-        "-O",
-        "^metadata_csum,^64bit,^dir_index",
-    ],
-    &["-b", "2048", "-O", "^metadata_csum,uninit_bg,^flex_bg"],
-    &[
-        "-b",
-        "1024",
-        "-O",
-        "metadata_csum_seed,^64bit,^resize_inode",
-    ],
+pub(super) const VARIANTS: [&str; 5] = [
+    "-b 4096 -N 512",
+    "-b 1024 -N 512",
+    "-b 1024 -N 512 -g 2048 -O ^metadata_csum,^64bit,^dir_index",
+    "-b 2048 -N 512 -O ^metadata_csum,uninit_bg,^flex_bg",
+    "-b 1024 -N 512 -O metadata_csum_seed,^64bit,^resize_inode",
 ];
+
+/// Returns the options of a variant.
+pub(super) fn options(variant: usize) -> Vec<&'static str> {
+    VARIANTS[variant].split(' ').collect()
+}
 
 /// Returns the block size of a variant.
 pub(super) fn block_size(variant: usize) -> usize {
-    VARIANTS[variant][1].parse().unwrap()
+    options(variant)[1].parse().unwrap()
 }
 
 /// Makes a file system.
@@ -126,7 +117,7 @@ pub(super) fn empty(variant: usize) -> Vec<u8> {
     let mut made = MADE.lock().unwrap();
     if made[variant].is_empty() {
         use crate::files::FileSystem;
-        let device = Recorder::new(&make(16 << 20, VARIANTS[variant]).content());
+        let device = Recorder::new(&make(16 << 20, &options(variant)).content());
         let mut system = Ext4::mount(device, 4 << 20).unwrap();
         let found = system.lookup(system.root(), b"lost+found").unwrap();
         system.unlink(system.root(), b"lost+found").unwrap();

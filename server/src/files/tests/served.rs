@@ -41,7 +41,7 @@ impl<F: FileSystem> Served<F> {
         for handle in std::mem::take(&mut self.handles) {
             self.value(operation::RELEASE, &[handle], &[]);
         }
-        self.files.system
+        self.files.into_system()
     }
 
     /// Number of the inode that a path leads to, if it leads to one.

@@ -1,0 +1,91 @@
+//! Serving a file system on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use insula_server::block::FileDevice;
+use insula_server::ext4::{self, Ext4};
+use insula_server::files::Files;
+use insula_server::{Endpoint, Handler, Reply, Request};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Why it is not served, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}")]
+    Server(#[from] insula_server::Error),
+    #[error("cannot mount {}: {source}", device.display())]
+    Mount {
+        device: PathBuf,
+        source: ext4::Error,
+    },
+    #[error("cannot unmount {}: {source}; the next mount replays the journal", device.display())]
+    Unmount {
+        device: PathBuf,
+        source: ext4::Error,
+    },
+    #[error("cannot catch signals: {0}")]
+    Signals(#[from] std::io::Error),
+}
+
+/// A file server that commits in time, and says what goes wrong.
+struct Disk {
+    files: Files<Ext4<FileDevice>>,
+    has_said: bool,
+}
+
+impl Disk {
+    fn commit_if_due(&mut self) {
+        // An error stops all changes, which is said below.
+        let _ = self.files.system().commit_if_due();
+        if let Some(error) = self.files.system().stopped()
+            && !std::mem::replace(&mut self.has_said, true)
+        {
+            eprintln!("insula-files: nothing can be changed any more: {error}");
+        }
+    }
+}
+
+impl Handler for Disk {
+    fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
+        self.commit_if_due();
+        self.files.handle(request)
+    }
+}
+
+/// Serves until SIGTERM or SIGINT comes.
+pub(crate) fn serve(name: &str, device: &Path, cache_bytes: u64) -> Result<(), Error> {
+    /// Longest time without a request until it is seen that a commit is due, or a signal has come.
+    const IDLE: Duration = Duration::from_secs(1);
+    let is_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&is_to_end))?;
+    }
+    let endpoint = Endpoint::create(name)?;
+    let not_mounted = |source| Error::Mount {
+        device: device.to_owned(),
+        source,
+    };
+    let file = FileDevice::open(device).map_err(|error| not_mounted(error.into()))?;
+    let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
+    let mut disk = Disk {
+        files: Files::new(Ext4::mount(file, cache).map_err(not_mounted)?),
+        has_said: false,
+    };
+    let ended = loop {
+        match endpoint.serve(&mut disk, Some(IDLE)) {
+            _ if is_to_end.load(Ordering::Relaxed) => break Ok(()),
+            insula_server::Error::TimedOut => disk.commit_if_due(),
+            insula_server::Error::Interrupted => {}
+            error => break Err(error),
+        }
+    };
+    let unmounted = disk.files.into_system().unmount();
+    unmounted.map_err(|source| Error::Unmount {
+        device: device.to_owned(),
+        source,
+    })?;
+    Ok(ended?)
+}
