@@ -228,7 +228,10 @@ impl<D: BlockDevice> Ext4<D> {
         if inode.has_blocks() && self.shorten(number, keep)? {
             return Ok(true);
         }
-        self.remove_orphan(&mut inode)?;
+        // One without a name is freed when it is closed.
+        if inode.links() > 0 {
+            self.remove_orphan(&mut inode)?;
+        }
         Ok(false)
     }
 
