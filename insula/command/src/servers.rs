@@ -44,8 +44,8 @@ pub(super) fn servers(context: &Context, command: Servers) -> Result<(), Failure
             output::print(&String::from_utf8_lossy(&printed))?;
         }
         Servers::Here { command } => on_this_node(command)?,
-        Servers::Keep { node_id, name } => {
-            servers::keep(&context.driver()?, root, node_id, &name)?;
+        Servers::Supervise { node_id, name } => {
+            servers::supervise(&context.driver()?, root, node_id, &name)?;
         }
     }
     Ok(())

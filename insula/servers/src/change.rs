@@ -14,16 +14,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::ServerView;
-use super::keeper::{self, GRACE};
 use super::on_node::{self, ServedEndpoint};
 use super::record::{self, ServerRecord, ServerSpec};
+use super::supervisor::{self, GRACE};
 
 /// Time that a server has to serve after its start, and to end when it is stopped.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// All servers of some nodes, or of all nodes of the lightweight kernel. Keepers that were killed are started
+/// All servers of some nodes, or of all nodes of the lightweight kernel. Supervisors that were killed are started
 /// again, and records of nodes that were removed are removed.
 ///
 /// # Errors
@@ -48,11 +48,11 @@ pub fn list(driver: &Driver, root: &Root, nodes: &[Name]) -> Result<Vec<ServerVi
     Ok(views)
 }
 
-/// Starts keepers that are missing.
+/// Starts supervisors that are missing.
 fn ensure_kept(root: &Root, records: &[ServerRecord]) -> Result<(), Error> {
     for ServerRecord { node_id, name, .. } in records {
         if record::try_lock(root, *node_id, name)?.is_some() {
-            keeper::spawn(*node_id, name)?;
+            supervisor::spawn(*node_id, name)?;
         }
     }
     Ok(())
@@ -122,7 +122,7 @@ pub fn start(
         spec,
     };
     record::write(root, &record)?;
-    keeper::spawn(record.node_id, name)?;
+    supervisor::spawn(record.node_id, name)?;
     drop(changes);
     wait_until_served(node, name, None)
 }

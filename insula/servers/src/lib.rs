@@ -3,24 +3,24 @@
 //!
 //! A server is an ordinary program on the node, known by the name of its endpoint. The node's kernel knows
 //! endpoints and where their servers run; it is asked by a program on the node: this one, as `insula servers
-//! here` ([`here`]), which the base starts there and reads ([`on_node`]).
+//! here` ([`here`]), which the base starts there and reads (`on_node`).
 //!
-//! A server that is to be kept running has a record ([`record`]) in the command's private folder, and a
-//! process of the base, its keeper ([`keeper`]), which starts the program on the node, on the cores of the
+//! A server that is to be kept running has a record (`record`) in the command's private folder, and a
+//! process of the base, its supervisor (`supervisor`), which starts the program on the node, on the cores of the
 //! record, and again whenever it has ended or its node was restarted; until the record or the node is
-//! removed. If a keeper is killed its server dies with it, and the next `insula servers ls` starts another.
+//! removed. If a supervisor is killed its server dies with it, and the next `insula servers ls` starts another.
 
 mod change;
 pub mod here;
-mod keeper;
 mod on_node;
 mod output;
 mod record;
+mod supervisor;
 
 pub use change::{list, log, move_to, restart, start, stop};
-pub use keeper::keep;
 pub use on_node::ServedEndpoint;
 pub use record::{ServerRecord, ServerSpec};
+pub use supervisor::supervise;
 
 use serde::Serialize;
 

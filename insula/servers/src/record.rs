@@ -88,7 +88,7 @@ pub(crate) fn write(root: &Root, record: &ServerRecord) -> Result<(), Error> {
     write().map_err(not_kept)
 }
 
-/// Removes a record, after which its keeper ends; and its log.
+/// Removes a record, after which its supervisor ends; and its log.
 ///
 /// # Errors
 /// When it cannot be removed.
@@ -117,7 +117,7 @@ fn path(root: &Root, node_id: u32, name: &Name, ending: &str) -> PathBuf {
     folder(root).join(format!("{node_id}-{name}{ending}"))
 }
 
-/// The lock that a keeper holds; none while one does.
+/// The lock that a supervisor holds; none while one does.
 ///
 /// # Errors
 /// When it cannot be made.

@@ -14,7 +14,7 @@
 //!
 //! # What survives a crash
 //!
-//! All changes of metadata are transactions of the [journal], of whole calls: a crash leaves what was
+//! All changes of metadata are transactions of the journal, of whole calls: a crash leaves what was
 //! at the end of some call, not before the last [`sync`](crate::files::FileSystem::sync). Data are
 //! written before what refers to them (as by Linux with `data=ordered`). A call that fails in the middle,
 //! by the device or by what is on it, is the last one that changes anything: what it has begun is not

@@ -42,7 +42,7 @@ pub(crate) enum Servers {
     },
     /// Be the process that keeps a server running
     #[command(hide = true)]
-    Keep {
+    Supervise {
         /// Id of the node
         #[arg(value_name = "ID")]
         node_id: u32,

@@ -1,6 +1,7 @@
 //! Servers on a node of the lightweight kernel: programs that others ask by messages.
 
 mod kept;
+mod on_disk;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -53,6 +54,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         insula(&["exec", NODE, "--", PROBE, "messages", &kills])?;
         has_files()?;
         kept::play(context)?;
+        on_disk::play()?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
         insula(&["rm", "--force", NODE])?;
         assert_unchanged(&before)

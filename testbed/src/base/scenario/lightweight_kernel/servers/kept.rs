@@ -32,7 +32,7 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     let second = running(&[2])?;
     insula(&["servers", "restart", NODE, NAME])?;
     assert_equal("the same", &(pid(&running(&[2])?) == pid(&second)), &false)?;
-    keeper_killed()?;
+    supervisor_killed()?;
     let third = running(&[2])?;
     insula(&["restart", NODE])?;
     another_than(&third)?;
@@ -116,10 +116,10 @@ fn killed(old: &Value, end: fn(Pid) -> nix::Result<()>) -> Result<(), Finding> {
     Finding::unless(log.contains("it has ended: signal: 9"), || log.clone())
 }
 
-/// Its keeper ends, and it with it; the next look starts another keeper.
-fn keeper_killed() -> Result<(), Finding> {
+/// Its supervisor ends, and it with it; the next look starts another supervisor.
+fn supervisor_killed() -> Result<(), Finding> {
     let old = find()?;
-    device_servers::kill_all("insula", &format!("keep\0{}\0{NAME}", node_id()?))?;
+    device_servers::kill_all("insula", &format!("supervise\0{}\0{NAME}", node_id()?))?;
     another_than(&old)
 }
 
@@ -132,6 +132,6 @@ fn stopped() -> Result<(), Finding> {
     insula(&["servers", "stop", NODE, NAME])?;
     let listed = insula_json(&["servers", "ls", "--json", NODE])?;
     assert_equal("servers", &listed, &Value::from(Vec::<Value>::new()))?;
-    let keepers = device_servers::find("insula", "servers\0keep")?;
-    assert_equal("keepers", &keepers, &Vec::new())
+    let supervisors = device_servers::find("insula", "servers\0supervise")?;
+    assert_equal("supervisors", &supervisors, &Vec::new())
 }

@@ -1,4 +1,4 @@
-//! The keeper: the process of the base that keeps a server running on its node.
+//! The supervisor: the process of the base that keeps a server running on its node.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,13 +29,13 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a server has to end when it is asked to.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
-/// Time for which others may have the keeper's lock to look whether there is one.
+/// Time for which others may have the supervisor's lock to look whether there is one.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Starts the keeper of a server that has a record.
+/// Starts the supervisor of a server that has a record.
 pub(crate) fn spawn(node_id: u32, name: &Name) -> Result<(), Error> {
-    let words = ["servers", "keep", &node_id.to_string(), name.as_str()];
+    let words = ["servers", "supervise", &node_id.to_string(), name.as_str()];
     let mut command = on_node::command(&words.map(OsString::from));
     command
         .current_dir("/")
@@ -51,14 +51,14 @@ pub(crate) fn spawn(node_id: u32, name: &Name) -> Result<(), Error> {
 ///
 /// # Errors
 /// When the record cannot be read, or nothing can be waited for.
-pub fn keep(driver: &Driver, root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
+pub fn supervise(driver: &Driver, root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
     let Some(_lock) = own_lock(root, node_id, name)? else {
         return Ok(());
     };
     let failed = |error: io::Error| not_kept(name, error);
     let changes = watch_records(root).map_err(failed)?;
     let output = Output::create(&record::log(root, node_id, name)).map_err(failed)?;
-    let mut server = KeptServer::new(output);
+    let mut server = SupervisedServer::new(output);
     while let Some(record) = record::read(root, node_id, name)? {
         let Some(node) = node_of(driver, node_id)? else {
             return record::remove(root, node_id, name);
@@ -76,7 +76,7 @@ pub(crate) fn node_of(driver: &Driver, id: u32) -> Result<Option<Handle>, Error>
     Ok(all.into_iter().find(|node| node.info.id == id))
 }
 
-/// The keeper's lock, unless another process has it for longer than a look takes.
+/// The supervisor's lock, unless another process has it for longer than a look takes.
 fn own_lock(root: &Root, node_id: u32, name: &Name) -> Result<Option<Lock>, Error> {
     let began = Instant::now();
     loop {
@@ -96,7 +96,7 @@ fn watch_records(root: &Root) -> io::Result<OwnedFd> {
 }
 
 /// The server's process, started again whenever it has ended.
-struct KeptServer {
+struct SupervisedServer {
     output: Output,
     running: Option<Running>,
     /// Processes that ended soon, one after the other.
@@ -111,7 +111,7 @@ struct Running {
     since: Instant,
 }
 
-impl KeptServer {
+impl SupervisedServer {
     fn new(output: Output) -> Self {
         Self {
             output,
