@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * insula_files.h - what a lightweight kernel asks a file server: the calls of programs on files below
- * a mount point of that server (messages: insula_server.h)
+ * insula_files.h - what a lightweight kernel asks a file server: the calls of programs on files
+ * below a mount point of that server (messages: insula_server.h)
  *
- * The kernel knows where programs have mounted which server, and which of their descriptors are open
- * files of a server. A call on one of these becomes a request, whose sender is the calling thread. Word
- * 0 of the reply is the call's result, as of a system call: a value, or a negative error number.
+ * The kernel knows where programs have mounted which server, and which of their descriptors are
+ * open files of a server. A call on one of these becomes a request, whose sender is the calling
+ * thread. Word 0 of the reply is the call's result, as of a system call: a value, or a negative
+ * error number.
  *
- * Word 0 of a request is the handle of an open file description, which may have several descriptors;
- * INSULA_FILE_NONE for none. The kernel chooses the handles, and uses none twice: so it can release what
- * was opened for a program that has died meanwhile. The other words are in the list of operations.
+ * Word 0 of a request is the handle of an open file description, which may have several
+ * descriptors; INSULA_FILE_NONE for none. The kernel chooses the handles, and uses none twice: so
+ * it can release what was opened for a program that has died meanwhile. The other words are in
+ * the list of operations.
  *
  * Operations with paths (P) have them in front of what may be read, each with its NUL:
  *
@@ -20,8 +22,8 @@
  * Paths are as programs have them, with ".", ".." and symbolic links. The server resolves them; one
  * that leaves the mount fails with EXDEV. An empty path means the handle's own file.
  *
- * Locks (fcntl(2), flock(2)) are the kernel's. It tells files by st_ino, which no other file may get as
- * long as one is open.
+ * Locks (fcntl(2), flock(2)) are the kernel's. It tells files by st_ino, which no other file may
+ * get as long as one is open.
  *
  * Offsets are in bytes. INSULA_FILE_CURRENT as an offset means that of the description, which then
  * advances.
@@ -37,7 +39,8 @@
 /* Flags, modes and structures are Linux', as of the call of that name. */
 enum insula_file_operation {
 	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode, 3: its handle. Word 1: st_mode,
-					 * 2: st_ino */
+					 * 2: st_ino
+					 */
 	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
 	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */
 	INSULA_FILE_WRITE = 4,		/* 1: offset. Reads what is to be written */
@@ -53,13 +56,17 @@ enum insula_file_operation {
 	INSULA_FILE_READLINK = 14,	/* P. Writes the target */
 	INSULA_FILE_CHMOD = 15,		/* P; 1: mode, 2: AT_ flags */
 	INSULA_FILE_CHOWN = 16,		/* P; 1: user, 2: group (-1: as it is), 3: AT_ flags */
-	INSULA_FILE_UTIMES = 17,	/* P; 1: AT_ flags, 2: whether two struct timespec follow the path */
+	INSULA_FILE_UTIMES = 17,	/* P; 1: AT_ flags, 2: whether two struct timespec follow
+					 * the path
+					 */
 	INSULA_FILE_TRUNCATE = 18,	/* P; 1: length */
 	INSULA_FILE_ALLOCATE = 19,	/* 1: mode, 2: offset, 3: length */
 	INSULA_FILE_SYNC = 20,		/* 1: whether the data alone are enough */
 	INSULA_FILE_READDIR = 21,	/* Writes struct linux_dirent64 */
 	INSULA_FILE_STATFS = 22,	/* P. Writes a struct statfs */
-	INSULA_FILE_FLAGS = 23,		/* 1: new status flags, or INSULA_FILE_NONE. Result: the old ones */
+	INSULA_FILE_FLAGS = 23,		/* 1: new status flags, or INSULA_FILE_NONE. Result: the
+					 * old ones
+					 */
 	INSULA_FILE_SIZE = 24,		/* Result: st_size */
 };
 

@@ -3,23 +3,25 @@
  * insula_server.h - messages between processes of one lightweight-kernel node: system calls that
  * this kernel has beside Linux'
  *
- * A server creates an *endpoint* under a name; others open it, and get a handle, a number that means
- * something to their own process only. Children do not inherit handles, and execve(2) closes them.
+ * A server creates an *endpoint* under a name; others open it, and get a handle, a number that
+ * means something to their own process only. Children do not inherit handles, and execve(2)
+ * closes them.
  *
  *	handle = INSULA_SYS_ENDPOINT_CREATE(name, length, flags = 0)
  *	handle = INSULA_SYS_ENDPOINT_OPEN(name, length, flags = 0)
  *		INSULA_SYS_ENDPOINT_CLOSE(handle)
  *
- * A client sends a request and waits for the reply. A request is an operation and some words, and two
- * parts of the client's memory: one that the server may read and one that it may write, each only as
- * long as the request lasts. To nothing else of the client's memory has the server access, nor the
- * client to the server's.
+ * A client sends a request and waits for the reply. A request is an operation and some words, and
+ * two parts of the client's memory: one that the server may read and one that it may write, each
+ * only as long as the request lasts. To nothing else of the client's memory has the server
+ * access, nor the client to the server's.
  *
  *		INSULA_SYS_MESSAGE_SEND(handle, message, timeout_ns)
  *
  * A server receives requests: one if there is one, as many as are there up to a number, the most
- * urgent (by the real-time priority of the sender) first, else in the order of their arrival. It reads
- * and writes the client's memory in parts as it likes, and replies in any order, from any thread.
+ * urgent (by the real-time priority of the sender) first, else in the order of their arrival. It
+ * reads and writes the client's memory in parts as it likes, and replies in any order, from any
+ * thread.
  *
  *	count = INSULA_SYS_MESSAGE_RECEIVE(handle, messages, count, replies, count, timeout_ns)
  *	bytes = INSULA_SYS_MESSAGE_READ(handle, request, offset, address, length)
@@ -27,29 +29,30 @@
  *
  * Both copy INSULA_MESSAGE_COPY_MAX bytes at most, and return how many.
  *
- * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel once
- * for each request. It does not wait if it shall receive none (count 0). If the client's core is the
- * server's, the kernel switches straight from one to the other.
+ * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel
+ * once for each request. It does not wait if it shall receive none (count 0). If the client's
+ * core is the server's, the kernel switches straight from one to the other.
  *
- * What endpoints a node has, and how much their servers have to do, any program can ask; and it can put
- * all threads of a server on other cores, as sched_setaffinity(2) does for a thread. Requests that are
- * under way are not disturbed.
+ * What endpoints a node has, and how much their servers have to do, any program can ask; and it
+ * can put all threads of a server on other cores, as sched_setaffinity(2) does for a thread.
+ * Requests that are under way are not disturbed.
  *
  *	all = INSULA_SYS_ENDPOINT_LIST(endpoints, count)
  *		INSULA_SYS_ENDPOINT_PLACE(name, length, cores, bytes)
  *
- * The list is in the order of the names; if there are more than count, the first ones. A set of cores has
- * a bit for each, as for sched_setaffinity(2).
+ * The list is in the order of the names; if there are more than count, the first ones. A set of
+ * cores has a bit for each, as for sched_setaffinity(2).
  *
  * Timeouts are in ns, INSULA_MESSAGE_FOREVER for none. A request whose server has gone before it
  * replied ends with ECONNRESET; one that no server has received waits for the next server of that
- * name, until its timeout. A client that is interrupted (EINTR), whose timeout ends (ETIMEDOUT) or who
- * dies takes its request back, also from the server, whose further calls for it fail with ESRCH;
- * replies to it have no effect.
+ * name, until its timeout. A client that is interrupted (EINTR), whose timeout ends (ETIMEDOUT)
+ * or who dies takes its request back, also from the server, whose further calls for it fail with
+ * ESRCH; replies to it have no effect.
  *
- * Errors beside those: EBADF (no such handle, or of the wrong side), EFAULT, EINVAL, ENOENT (nobody has
- * created that name), EEXIST (it has a server), EMFILE, ENOMEM, EMSGSIZE (more than
- * INSULA_MESSAGE_BATCH_MAX at once, or a reply with more than INSULA_MESSAGE_COPY_MAX bytes). On Linux all of these calls fail with ENOSYS.
+ * Errors beside those: EBADF (no such handle, or of the wrong side), EFAULT, EINVAL, ENOENT
+ * (nobody has created that name), EEXIST (it has a server), EMFILE, ENOMEM, EMSGSIZE (more than
+ * INSULA_MESSAGE_BATCH_MAX at once, or a reply with more than INSULA_MESSAGE_COPY_MAX bytes). On
+ * Linux all of these calls fail with ENOSYS.
  */
 #ifndef INSULA_SERVER_H
 #define INSULA_SERVER_H
@@ -94,8 +97,9 @@ struct insula_server_message {
 	__u64 readable_address;
 	__u64 readable_length;
 	/*
-	 * Client: what the server may write. Server: before the call, where it wants the first bytes
-	 * of what it may read (length 0: none); then the size of what it may write, address 0.
+	 * Client: what the server may write. Server: before the call, where it wants the first
+	 * bytes of what it may read (length 0: none); then the size of what it may write, address
+	 * 0.
 	 */
 	__u64 writable_address;
 	__u64 writable_length;
@@ -105,7 +109,7 @@ struct insula_server_message {
 struct insula_server_reply {
 	__u64 request;
 	__u64 words[INSULA_MESSAGE_WORDS];
-	/* Memory of the server that is copied to the start of what it may write (length 0: none). */
+	/* Memory that is copied to the start of what it may write (length 0: none). */
 	__u64 data_address;
 	__u64 data_length;
 };
@@ -119,7 +123,7 @@ struct insula_server_endpoint {
 	__u32 queued;		/* Requests that nobody has received. */
 	__u32 served;		/* Requests that the server has. */
 	__u32 reserved;		/* 0. */
-	__u64 received;		/* Requests that servers have received since there is the endpoint. */
+	__u64 received;		/* Requests that its servers have received. */
 	__u64 crossings;	/* Those from another core than the server's. */
 	__u64 busy_ns;		/* Processor time of the server's process. */
 	__u64 cores[INSULA_ENDPOINT_CORES_WORDS];	/* On which its first thread may run. */
