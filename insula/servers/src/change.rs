@@ -19,7 +19,7 @@ use super::record::{self, ServerRecord, ServerSpec};
 use super::supervisor::{self, GRACE};
 
 /// Time that a server has to serve after its start, and to end when it is stopped.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(100);
 

@@ -20,7 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(300),
+    limit: Duration::from_secs(600),
     soak_limit: Some(Duration::from_secs(1800)),
     play,
 };
