@@ -109,7 +109,7 @@ struct insula_server_message {
 struct insula_server_reply {
 	__u64 request;
 	__u64 words[INSULA_MESSAGE_WORDS];
-	/* Memory that is copied to the start of what it may write (length 0: none). */
+	/* The server's, copied to the start of what it may write (length 0: none). */
 	__u64 data_address;
 	__u64 data_length;
 };
