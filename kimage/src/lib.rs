@@ -28,6 +28,7 @@ mod image;
 mod loadable;
 pub mod log;
 mod memory;
+mod name_index;
 mod part;
 mod payload;
 pub mod reference;

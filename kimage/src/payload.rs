@@ -12,9 +12,9 @@ use std::io::{self, ErrorKind, Read};
 
 /// Limit on the decompressed size: Debian's largest kernel is below 100 MiB.
 const UNPACKED_MAX: u64 = 512 << 20;
-/// Largest window of a zstd stream: that of the build's setting (`ZSTD_WINDOWSIZE_MAX` of
-/// lib/decompress_unzstd.c).
-const ZSTD_WINDOW_MAX: u64 = 128 << 20;
+/// Largest window of a zstd stream, as a power of two: that of the build's setting
+/// (`ZSTD_WINDOWSIZE_MAX` of lib/decompress_unzstd.c).
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Memory limit of an xz or lzma decoder, in KiB; the build's dictionaries are 32 MiB.
 const LZMA_MEMORY_MAX_KIB: u32 = 256 << 10;
 /// Size of the appended size.
@@ -109,7 +109,7 @@ fn decode(compression: Compression, stream: &[u8], size: u64) -> io::Result<Vec<
             read_exactly(decoder, size)
         }
         Compression::Lz4 => decode_lz4_legacy(stream, size),
-        Compression::Zstd => decode_zstd(stream, size),
+        Compression::Zstd => read_exactly(zstd_decoder(stream)?, size),
     }
 }
 
@@ -127,11 +127,7 @@ pub fn unpack_module(file: &[u8]) -> Result<Cow<'_, [u8]>, ImageError> {
             let decoder = lzma_rust2::XzReader::new_mem_limit(file, false, LZMA_MEMORY_MAX_KIB);
             read_all(decoder)
         }
-        Compression::Zstd => {
-            ruzstd::decoding::StreamingDecoder::new_with_max_window_size(file, ZSTD_WINDOW_MAX)
-                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
-                .and_then(read_all)
-        }
+        Compression::Zstd => zstd_decoder(file).and_then(read_all),
         other => return Err(ImageError::UnknownCompression(other.name())),
     };
     unpacked
@@ -154,7 +150,7 @@ fn read_all(decoder: impl Read) -> io::Result<Vec<u8>> {
 
 /// Reads everything from `decoder`, at most one byte more than the expected `size`.
 fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
-    let mut unpacked = Vec::new();
+    let mut unpacked = Vec::with_capacity(size as usize + 1);
     decoder.take(size + 1).read_to_end(&mut unpacked)?;
     if length(&unpacked) != size {
         return Err(damaged(WRONG_SIZE));
@@ -162,19 +158,11 @@ fn read_exactly(decoder: impl Read, size: u64) -> io::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-/// Decompresses one zstd frame and verifies its checksum.
-fn decode_zstd(stream: &[u8], size: u64) -> io::Result<Vec<u8>> {
-    let mut decoder =
-        ruzstd::decoding::StreamingDecoder::new_with_max_window_size(stream, ZSTD_WINDOW_MAX)
-            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-    let unpacked = read_exactly(&mut decoder, size)?;
-    let frame = decoder.into_frame_decoder();
-    match frame.get_checksum_from_data() {
-        Some(expected) if frame.get_calculated_checksum() != Some(expected) => {
-            Err(damaged("its checksum is wrong"))
-        }
-        _ => Ok(unpacked),
-    }
+/// Decompresses one zstd frame, and verifies its checksum at its end.
+fn zstd_decoder(stream: &[u8]) -> io::Result<impl Read> {
+    let mut decoder = zstd::Decoder::with_buffer(stream)?.single_frame();
+    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+    Ok(decoder)
 }
 
 /// Magic number of the legacy lz4 format, which the kernel's build uses (`lz4 -l`).

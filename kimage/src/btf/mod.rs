@@ -11,6 +11,7 @@ pub use types::Type;
 
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
+use crate::name_index::NameIndex;
 use parse::{Kind, Section, TypeId};
 use std::sync::OnceLock;
 use thiserror::Error;
@@ -72,9 +73,8 @@ pub struct Field {
 #[derive(Debug, Clone)]
 pub struct Btf {
     section: Section,
-    /// Structures, unions and typedefs, sorted by name, of equal names in the order of the section;
-    /// made when the first one is looked up.
-    by_name: OnceLock<Vec<TypeId>>,
+    /// Structures, unions and typedefs; made when the first one is looked up.
+    by_name: OnceLock<NameIndex>,
 }
 
 impl Btf {
@@ -163,20 +163,19 @@ impl Btf {
 
     /// The structure or union of that name, else the typedef.
     fn find(&self, name: &str) -> Result<TypeId, LookupError> {
-        let by_name = self.by_name.get_or_init(|| self.sorted_by_name());
-        let start = by_name.partition_point(|&id| self.section.name(id) < name.as_bytes());
-        let mut named = by_name[start..]
-            .iter()
-            .copied()
-            .take_while(|&id| !name.is_empty() && self.section.name(id) == name.as_bytes());
-        let is_composite = |id: &TypeId| matches!(self.section.kind(*id), Kind::Composite { .. });
-        let first = named.clone().next();
-        let found = named.find(is_composite).or(first);
+        let name_of = |id| self.section.name(id);
+        let index = || NameIndex::new(self.named_ids(), name_of);
+        let named = self.by_name.get_or_init(index);
+        let named = named.find(name.as_bytes(), name_of);
+        let is_composite = |id| matches!(self.section.kind(id), Kind::Composite { .. });
+        // Several in the section: the first.
+        let found = named.min_by_key(|&id| (!is_composite(id), id));
         found.ok_or_else(|| LookupError::NoType(name.to_owned()))
     }
 
-    fn sorted_by_name(&self) -> Vec<TypeId> {
-        let named = |id: &TypeId| {
+    /// Structures, unions and typedefs with names.
+    fn named_ids(&self) -> impl Iterator<Item = TypeId> {
+        let is_found_by_name = |id: &TypeId| {
             matches!(
                 self.section.kind(*id),
                 Kind::Composite { .. }
@@ -186,9 +185,8 @@ impl Btf {
                     }
             )
         };
-        let mut ids: Vec<TypeId> = self.section.ids().filter(named).collect();
-        ids.sort_by_key(|&id| self.section.name(id));
-        ids
+        let ids = self.section.ids().filter(is_found_by_name);
+        ids.filter(|&id| !self.section.name(id).is_empty())
     }
 
     /// Follows a path of member names, starting at a type.

@@ -26,10 +26,7 @@ impl Btf {
     /// Names of all structures, unions and typedefs.
     #[must_use]
     pub fn type_names(&self) -> Vec<String> {
-        let ids = self.sorted_by_name().into_iter();
-        ids.map(|id| self.name_of(Type(id)))
-            .filter(|name| !name.is_empty())
-            .collect()
+        self.named_ids().map(|id| self.name_of(Type(id))).collect()
     }
 
     /// Names of the members of a structure or union, without those of anonymous ones inside it.

@@ -8,6 +8,7 @@ mod tables;
 
 use crate::elf::Vmlinux;
 use crate::error::ImageError;
+use crate::name_index::NameIndex;
 use tables::Tables;
 use thiserror::Error;
 
@@ -51,8 +52,8 @@ pub struct Symbols {
     entries: Vec<Entry>,
     /// All names, one after the other.
     names: String,
-    /// Indices into `entries`, sorted by name, then by address.
-    by_name: Vec<u32>,
+    /// Indices into `entries`, found by name.
+    by_name: NameIndex,
 }
 
 #[derive(Debug, Clone)]
@@ -88,24 +89,23 @@ impl Symbols {
 
     /// Address of the first symbol called `name`.
     pub fn address(&self, name: &str) -> Option<u64> {
-        let first = self
-            .by_name
-            .partition_point(|&index| self.name(&self.entries[index as usize]) < name);
-        let entry = &self.entries[*self.by_name.get(first)? as usize];
-        (self.name(entry) == name).then_some(entry.address)
+        let first = self.named(name).min()?;
+        Some(self.entries[first as usize].address)
     }
 
     /// Address of the symbol called `name` that is visible to other files: there is one at most.
     pub(crate) fn global(&self, name: &str) -> Option<u64> {
         let entry = |index: u32| &self.entries[index as usize];
-        let first = self
-            .by_name
-            .partition_point(|&index| self.name(entry(index)) < name);
-        let named = self.by_name[first..].iter().map(|&index| entry(index));
-        named
-            .take_while(|one| self.name(one) == name)
-            .find(|one| one.kind.is_ascii_uppercase())
-            .map(|one| one.address)
+        let global = self
+            .named(name)
+            .filter(|&index| entry(index).kind.is_ascii_uppercase());
+        global.min().map(|index| entry(index).address)
+    }
+
+    /// Indices of all symbols called `name`, in no order.
+    fn named(&self, name: &str) -> impl Iterator<Item = u32> {
+        self.by_name
+            .find(name.as_bytes(), |index| self.name_at(index))
     }
 
     /// The last symbol at or before an address, of those whose kind `counts`; of several at the same
@@ -138,18 +138,23 @@ impl Symbols {
         &self.names[entry.name.start as usize..entry.name.end as usize]
     }
 
+    fn name_at(&self, index: u32) -> &[u8] {
+        self.name(&self.entries[index as usize]).as_bytes()
+    }
+
     /// Expands all names.
     fn expand(tables: &Tables<'_>) -> Result<Self, SymbolError> {
         let mut symbols = Self {
             entries: Vec::new(),
             names: String::new(),
-            by_name: Vec::new(),
+            by_name: NameIndex::default(),
         };
+        let tokens = tables.tokens();
         let mut expanded = Vec::new();
         for (index, packed) in tables.packed_names().enumerate() {
             expanded.clear();
             for &code in packed {
-                expanded.extend_from_slice(tables.token(code));
+                expanded.extend_from_slice(tokens[usize::from(code)]);
                 if expanded.len() > NAME_MAX {
                     return Err(SymbolError::Malformed("a name is too long"));
                 }
@@ -159,10 +164,8 @@ impl Symbols {
                 .ok_or(SymbolError::Malformed("an address is missing"))?;
             symbols.push(address, &expanded)?;
         }
-        let mut by_name: Vec<u32> = (0..symbols.entries.len() as u32).collect();
-        // The sort is stable: equal names stay in order of address.
-        by_name.sort_by_key(|&index| symbols.name(&symbols.entries[index as usize]));
-        symbols.by_name = by_name;
+        let indices = 0..symbols.entries.len() as u32;
+        symbols.by_name = NameIndex::new(indices, |index| symbols.name_at(index));
         Ok(symbols)
     }
 

@@ -159,9 +159,9 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// The expansion of a code.
-    pub(super) fn token(&self, code: u8) -> &'a [u8] {
-        self.tokens.string(usize::from(code)).unwrap_or_default()
+    /// The expansions of all codes.
+    pub(super) fn tokens(&self) -> [&'a [u8]; 256] {
+        std::array::from_fn(|code| self.tokens.string(code).unwrap_or_default())
     }
 
     /// The address of the symbol `index`: `kallsyms_sym_address` of kernel/kallsyms.c.

@@ -63,7 +63,7 @@ fn lz4_legacy(bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn zstd(bytes: &[u8]) -> Vec<u8> {
-    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+    zstd::encode_all(bytes, 1).unwrap()
 }
 
 /// A bzImage with `payload`.
