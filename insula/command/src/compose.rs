@@ -11,6 +11,7 @@ use insula_compose::{
 };
 use insula_driver::name::Name;
 use insula_node::Stopped;
+use insula_servers::ServerAction;
 
 use super::cli::{Down, Projects, Up};
 use super::node::all;
@@ -172,6 +173,16 @@ fn text(event: &Event) -> Option<String> {
             format!("node {}: started on {}", started.name, cores(&started.cpus))
         }
         Event::NodeReady(name, ns) => format!("node {name}: ready after {}", duration(*ns)),
+        Event::Server { node, name, action } => {
+            let done = match action {
+                ServerAction::Keep => "unchanged",
+                ServerAction::Start => "started",
+                ServerAction::Move => "moved to other cores",
+                ServerAction::Restart => "started again",
+                ServerAction::Remove => "stopped",
+            };
+            format!("server {node} {name}: {done}")
+        }
         Event::NodeFailed(_) => return None,
     })
 }
@@ -242,6 +253,7 @@ mod tests {
             cpus: cpus.map(|cpus| CpuList(cpus.to_vec())),
             started: None,
             ready_ns: None,
+            servers: Vec::new(),
             error: None,
         }
     }
@@ -278,6 +290,11 @@ mod tests {
             Event::NodeRemoved(&db, Some(Stopped::ByForce { was_asked: true })),
             Event::NodeRemoved(&db, Some(Stopped::ByForce { was_asked: false })),
             Event::NodeReady(&db, 1_250_000_000),
+            Event::Server {
+                node: &db,
+                name: &db,
+                action: ServerAction::Move,
+            },
         ];
         let lines: Vec<_> = events.iter().filter_map(text).collect();
         insta::assert_snapshot!(lines.join("\n"));

@@ -57,7 +57,7 @@ fn start(context: &Context, options: ServerStart) -> Result<(), Failure> {
         cpus: options.cpus.unwrap_or_default(),
     };
     let server = (&options.server.node, &options.server.name);
-    servers::start(&context.driver()?, &context.root, server, spec)?;
+    servers::start(&context.driver()?, &context.root, server, spec, None)?;
     output::line(options.server.name.as_str())
 }
 

@@ -7,6 +7,7 @@ use insula_driver::name::Name;
 use insula_image::Payload;
 use insula_node::NodeSpec;
 use insula_policy::Policy;
+use insula_servers::ServerSpec;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use toml::de::{DeTable, Error};
@@ -35,6 +36,9 @@ pub(super) struct File {
     /// Nodes to start, by name.
     #[serde(default)]
     pub(super) nodes: BTreeMap<Name, NodeSpec>,
+    /// Servers to keep running, by the name of their node, which is one of the file's, and their own.
+    #[serde(default)]
+    pub(super) servers: BTreeMap<Name, BTreeMap<Name, ServerSpec>>,
     /// When programs are moved to nodes and back: for `insula policy`.
     #[serde(default)]
     pub(super) policy: Vec<Policy>,

@@ -6,7 +6,8 @@ use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::name::Name;
 use insula_image::{
-    AddRequest, Content, Description, Files, Initrd, Prepared, build_initrd, installed,
+    AddRequest, BUILT_IN, Content, Description, Files, Initrd, Prepared, build_initrd,
+    built_in_description, installed,
 };
 
 use super::current_state::CurrentState;
@@ -216,14 +217,27 @@ pub(super) fn size(steps: &[ImageStep]) -> u64 {
     sizes.sum()
 }
 
-/// Descriptions of the images that nodes can be started from once `steps` are done.
+/// The built-in image, if a node asks for it. One that is not installed, or damaged, is none.
+pub(super) fn built_in(projects: &[Project]) -> Option<(Name, Description)> {
+    let mut nodes = projects.iter().flat_map(|project| &project.nodes);
+    let node = nodes.find(|node| node.image.as_str() == BUILT_IN)?;
+    let description = built_in_description(&node.image).ok()?;
+    Some((node.image.clone(), description))
+}
+
+/// Descriptions of the images that nodes can be started from once `steps` are done. Others of its name
+/// take precedence over the built-in one.
 pub(super) fn startable<'a>(
     steps: &'a [ImageStep],
     current: &'a CurrentState,
+    built_in: Option<&'a (Name, Description)>,
 ) -> BTreeMap<&'a Name, &'a Description> {
+    let mut all: BTreeMap<_, _> = built_in
+        .into_iter()
+        .map(|(name, image)| (name, image))
+        .collect();
     let resident = current.images.iter();
-    let resident = resident.filter_map(|(name, image)| Some((name, image.as_ref()?)));
-    let mut all: BTreeMap<_, _> = resident.collect();
+    all.extend(resident.filter_map(|(name, image)| Some((name, image.as_ref()?))));
     for step in steps {
         match &step.action {
             ImageAction::Keep => {}

@@ -1,28 +1,30 @@
 //! Planning the nodes: comparing those that files describe with the existing ones.
 
+mod candidate;
 mod conflicts;
 mod identity;
+mod servers;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::topology::BaseMemory;
-use insula_base::units::{CpuList, Size};
+use insula_base::units::Size;
 use insula_driver::name::Name;
 use insula_image::Description;
-use insula_node::cores::{ChosenCore, CoreRequest, Cores};
+use insula_node::cores::{CoreRequest, Cores};
 use insula_node::device::{self, PciAddress};
 use insula_node::memory::{LOW_SIZE, MemorySpec, check_available};
 use insula_node::spec::Ready;
-use insula_node::{Attachments, Described, DryRun, RunRequest, Source};
+use insula_node::{Attachments, DryRun, RunRequest};
 
+use candidate::{Candidate, Decision, decide};
 use identity::described;
 
-use super::current_state::{CurrentNode, CurrentState, RunState};
+use super::current_state::{CurrentNode, CurrentState};
 use super::diagnostic::Diagnostic;
-use super::project::{Project, WantedNode};
+use super::project::{Project, WantedNode, WantedServer};
 use super::report::{Action, NodeReport};
 
 /// A node, and the planned action.
@@ -36,6 +38,8 @@ pub struct NodeStep {
     pub action: NodeAction,
     /// The mark by which it is known to be ready.
     pub ready: Option<Ready>,
+    /// Servers that are to run on it.
+    pub servers: Vec<WantedServer>,
 }
 
 /// Action on a node.
@@ -104,76 +108,8 @@ pub(super) fn steps(
     planner.check_devices(root);
     planner.check_claims();
     planner.check_ports();
+    planner.check_servers();
     planner.finish()
-}
-
-/// A node that a file describes.
-struct Candidate<'a> {
-    project: &'a Project,
-    node: &'a WantedNode,
-    image: &'a Description,
-    attachments: Attachments,
-    described: Described,
-    decision: Decision,
-    /// Whether an error was found that makes others pointless to report.
-    is_refused: bool,
-    /// Cores chosen, if it is to be started.
-    cores: Vec<ChosenCore>,
-}
-
-/// Planned action on a described node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
-    Keep,
-    Start,
-    Restart { changed: bool },
-}
-
-impl Candidate<'_> {
-    fn is_started(&self) -> bool {
-        self.decision != Decision::Keep && !self.is_refused
-    }
-
-    /// An error of one of its keys.
-    fn diagnostic(&self, key: &str, message: impl std::fmt::Display, hint: &str) -> Diagnostic {
-        let at = self.node.spans.at(key);
-        self.project.source.diagnostic(at, message, hint)
-    }
-
-    /// An error of the library, of one of its keys.
-    fn diagnostic_from(&self, key: &str, error: &Error) -> Diagnostic {
-        let at = self.node.spans.at(key);
-        self.project.source.diagnostic_from(at, error)
-    }
-
-    fn request(&self) -> Box<RunRequest> {
-        Box::new(RunRequest {
-            source: Source::Image(self.node.image.clone()),
-            name: Some(self.node.name.clone()),
-            cores: CoreRequest::List(CpuList(self.cores.iter().map(|one| one.cpu).collect())),
-            spec: self.node.spec.clone(),
-            attachments: self.attachments.clone(),
-            described: Some(self.described.clone()),
-            remove: false,
-        })
-    }
-
-    fn step(&self) -> NodeStep {
-        let request = || self.request();
-        NodeStep {
-            name: self.node.name.clone(),
-            project: self.project.name.clone(),
-            ready: self.node.spec.ready.clone(),
-            action: match self.decision {
-                Decision::Keep => NodeAction::Keep,
-                Decision::Start => NodeAction::Start(request()),
-                Decision::Restart { changed } => NodeAction::Restart {
-                    request: request(),
-                    changed,
-                },
-            },
-        }
-    }
 }
 
 /// Compares all nodes, and collects errors.
@@ -420,32 +356,9 @@ impl<'a> Planner<'a> {
             project,
             action: NodeAction::Remove,
             ready: None,
+            servers: Vec::new(),
         });
         let wanted = self.candidates.iter().map(Candidate::step);
         Ok(wanted.chain(removed).collect())
-    }
-}
-
-/// Decides on a node whose name exists; or says why nothing can be done.
-fn decide(
-    project: &Project,
-    there: &CurrentNode,
-    digest: &str,
-) -> Result<Decision, (&'static str, &'static str)> {
-    let described = there.described.as_ref();
-    let ours = described.filter(|by| by.project == project.name.as_str());
-    match (ours, there.state) {
-        (_, RunState::Starting) => Err((
-            "which another command is starting",
-            "try again when that command has finished",
-        )),
-        (None, _) => Err((
-            "which was not created by this project",
-            "use another name, or remove it with `insula rm`",
-        )),
-        (Some(by), RunState::Running) if by.digest == digest => Ok(Decision::Keep),
-        (Some(by), _) => Ok(Decision::Restart {
-            changed: by.digest != digest,
-        }),
     }
 }

@@ -77,7 +77,8 @@ impl Plan {
             return Err(PlanError(claims));
         }
         let images = images::steps(root, projects, current).map_err(PlanError)?;
-        let startable = images::startable(&images, current);
+        let built_in = images::built_in(projects);
+        let startable = images::startable(&images, current, built_in.as_ref());
         let nodes = nodes::steps(root, projects, current, &startable, images::size(&images));
         let nodes = nodes.map_err(PlanError)?;
         let teardown_order = teardown_order(&nodes, current);

@@ -6,6 +6,7 @@ use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files, Payload};
 use insula_node::NodeSpec;
 use insula_policy::Policy;
+use insula_servers::ServerSpec;
 
 use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::File;
@@ -31,6 +32,8 @@ pub struct Project {
     pub images: Vec<WantedImage>,
     /// Nodes, in the file's order.
     pub nodes: Vec<WantedNode>,
+    /// Servers, by their nodes' names and their own.
+    pub servers: Vec<WantedServer>,
     /// Policies, in the file's order; paths are absolute.
     pub policies: Vec<Policy>,
 }
@@ -72,6 +75,19 @@ pub struct WantedNode {
     pub spec: NodeSpec,
     /// Where its keys are in the file.
     pub spans: Spans,
+}
+
+/// A server that a file describes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedServer {
+    /// Name of its node.
+    pub node: Name,
+    /// Its name.
+    pub name: Name,
+    /// What it is to be; a program's path is absolute, unless it is a name.
+    pub spec: ServerSpec,
+    /// Where it is in the file.
+    pub at: Span,
 }
 
 impl WantedImage {

@@ -10,11 +10,14 @@ use insula_image::{BuildFiles, Files};
 use insula_node::NodeSpec;
 use insula_node::spec::VERSION;
 use insula_policy::Policy;
+use insula_servers::ServerSpec;
 
 use super::diagnostic::{Diagnostic, Source, Span};
 use super::file::{File, ImageTable};
 use super::order::find_cycle;
-use super::project::{FILE, Project, WantedImage, WantedKernel, WantedNode, dependencies};
+use super::project::{
+    FILE, Project, WantedImage, WantedKernel, WantedNode, WantedServer, dependencies,
+};
 use super::spans::Spans;
 
 /// Converts a file's tables and collects errors.
@@ -55,6 +58,7 @@ impl<'a> Reader<'a> {
             .collect();
         nodes.sort_by_key(|node| node.spans.at("").start);
         self.check_order(&nodes);
+        let servers = self.servers(file.servers);
         let policies = self.policies(file.policy);
         match name {
             Some(name) if self.diagnostics.is_empty() => Ok(Project {
@@ -64,6 +68,7 @@ impl<'a> Reader<'a> {
                 path: self.path,
                 images,
                 nodes,
+                servers,
                 policies,
             }),
             _ => Err(self.diagnostics),
@@ -188,6 +193,38 @@ impl<'a> Reader<'a> {
             spec,
             spans,
         })
+    }
+
+    /// Resolves the paths of servers' programs, and refuses servers without node or program.
+    fn servers(&mut self, nodes: BTreeMap<Name, BTreeMap<Name, ServerSpec>>) -> Vec<WantedServer> {
+        let mut wanted = Vec::new();
+        for (node, servers) in nodes {
+            let spans = self.spans.of("servers").of(node.as_str());
+            if !self.spans.of("nodes").has(node.as_str()) {
+                let message = format!("there is no node '{node}' in this file");
+                self.note(spans.at(""), message, "name a node of this file");
+            }
+            for (name, mut spec) in servers {
+                let spans = spans.of(name.as_str());
+                match spec.command.first_mut() {
+                    None => {
+                        let hint = "name its program: command = [\"insula-files\", \"memory\"]";
+                        self.note(spans.at("command"), "the server has no program", hint);
+                    }
+                    Some(program) if program.contains('/') => {
+                        *program = self.folder().join(&*program).to_string_lossy().into_owned();
+                    }
+                    Some(_) => {}
+                }
+                wanted.push(WantedServer {
+                    node: node.clone(),
+                    name,
+                    spec,
+                    at: spans.at(""),
+                });
+            }
+        }
+        wanted
     }
 
     /// Resolves the paths of policies, and refuses those that make no sense.

@@ -4,6 +4,7 @@ use insula_base::error::Error;
 use insula_base::units::CpuList;
 use insula_driver::name::Name;
 use insula_node::{Started, Stopped};
+use insula_servers::ServerAction;
 use serde::Serialize;
 
 /// Something that has just happened.
@@ -23,6 +24,15 @@ pub enum Event<'a> {
     NodeStarted(&'a Started),
     /// A node is ready, so many nanoseconds after its start.
     NodeReady(&'a Name, u64),
+    /// A server of a node is as described.
+    Server {
+        /// Name of the node.
+        node: &'a Name,
+        /// Name of the server.
+        name: &'a Name,
+        /// What was done for it.
+        action: ServerAction,
+    },
     /// An action on a node failed.
     NodeFailed(&'a Error),
 }
@@ -74,8 +84,19 @@ pub struct NodeReport {
     pub started: Option<Started>,
     /// When it was ready, in nanoseconds after its start.
     pub ready_ns: Option<u64>,
+    /// Its servers, if all was done.
+    pub servers: Vec<ServerReport>,
     /// Why it is not as described.
     pub error: Option<String>,
+}
+
+/// Result for a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerReport {
+    /// Its name.
+    pub name: Name,
+    /// What was done for it.
+    pub action: ServerAction,
 }
 
 impl NodeReport {
@@ -87,6 +108,7 @@ impl NodeReport {
             cpus: None,
             started: None,
             ready_ns: None,
+            servers: Vec::new(),
             error: None,
         }
     }

@@ -10,13 +10,14 @@ use insula_driver::{Driver, tsc};
 use insula_image as image;
 use insula_node::spec::Ready;
 use insula_node::{self as node, RunRequest, Started};
+use insula_servers::{self as servers, ServerAction};
 use insula_supervisor as supervisor;
 
 use super::images::{ImageAction, ImageStep};
 use super::nodes::{NodeAction, NodeStep};
 use super::plan::Plan;
 use super::ready;
-use super::report::{Event, Observer, Report};
+use super::report::{Event, Observer, Report, ServerReport};
 use super::schedule::run_in_parallel;
 use super::teardown::teardown;
 
@@ -60,6 +61,7 @@ pub fn up(
             Some(Ok(built)) => {
                 node.started.clone_from(&built.started);
                 node.ready_ns = built.ready_ns;
+                node.servers.clone_from(&built.servers);
             }
             Some(Err(error)) => node.error = Some(error.to_string()),
             None => {}
@@ -124,6 +126,7 @@ struct Builder<'a> {
 struct Built {
     started: Option<Started>,
     ready_ns: Option<u64>,
+    servers: Vec<ServerReport>,
 }
 
 impl Builder<'_> {
@@ -131,7 +134,7 @@ impl Builder<'_> {
     fn build(&self, name: &Name, failed: Option<&Name>) -> Result<Built, Error> {
         let built = match failed {
             Some(after) => Err(not_started(name, after)),
-            None => self.start(name),
+            None => self.start(name).and_then(|built| self.serve(name, built)),
         };
         built.inspect_err(|error| (self.observer)(&Event::NodeFailed(error)))
     }
@@ -163,6 +166,7 @@ impl Builder<'_> {
         Ok(Built {
             started: None,
             ready_ns,
+            servers: Vec::new(),
         })
     }
 
@@ -182,6 +186,34 @@ impl Builder<'_> {
         Ok(Built {
             started: Some(started),
             ready_ns,
+            servers: Vec::new(),
         })
+    }
+
+    /// Has a node's servers run as described, and no others of the project.
+    fn serve(&self, name: &Name, mut built: Built) -> Result<Built, Error> {
+        let step = self.steps[name];
+        let told = |server: &Name, action| {
+            (self.observer)(&Event::Server {
+                node: name,
+                name: server,
+                action,
+            });
+            ServerReport {
+                name: server.clone(),
+                action,
+            }
+        };
+        let (driver, root, project) = (self.driver, self.root, &step.project);
+        let wanted: Vec<_> = step.servers.iter().map(|server| &server.name).collect();
+        for left in servers::remove_others(driver, root, project, name, &wanted)? {
+            built.servers.push(told(&left, ServerAction::Remove));
+        }
+        for server in &step.servers {
+            let one = (name, &server.name);
+            let action = servers::ensure(driver, root, project, one, &server.spec)?;
+            built.servers.push(told(&server.name, action));
+        }
+        Ok(built)
     }
 }

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 
 use super::ResidentLayout;
 use super::files::{invalid_kernel, open_initrd, unreadable_initrd};
-use super::{Content, Description, FileRecord, Files, KernelFile, LogSource, Payload};
+use super::{Content, Description, FileRecord, Files, KernelFile, LogSource, Payload, built_in};
 use crate::digest::sha256;
 
 /// An image to make resident.
@@ -73,6 +73,24 @@ pub fn add(driver: &Driver, request: &AddRequest) -> Result<Description, Error> 
     let prepared = Prepared::new(request, Initrd::read(&request.files)?)?;
     prepared.add(driver)?;
     Ok(prepared.description)
+}
+
+/// The description of the built-in image, as it would be if it were resident.
+///
+/// # Errors
+/// Of the [kind](insula_base::error::Kind) `Kernel`.
+pub fn built_in_description(name: &Name) -> Result<Description, Error> {
+    let request = AddRequest {
+        name: name.clone(),
+        files: Files {
+            kernel: built_in::path(),
+            initrd: None,
+        },
+        append: String::new(),
+        payload: Payload::Compressed,
+        project: None,
+    };
+    Prepared::new(&request, None).map(|prepared| prepared.description)
 }
 
 /// Fails if there is an image of that name.

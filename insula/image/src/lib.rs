@@ -22,7 +22,7 @@ mod snapshot;
 mod store;
 mod transfer;
 
-pub use add::{AddRequest, Initrd, Prepared, add};
+pub use add::{AddRequest, Initrd, Prepared, add, built_in_description};
 pub use bootable::{Bootable, LoadError};
 pub use build::{BuildFiles, BuildRequest, build, build_initrd};
 pub use built_in::{NAME as BUILT_IN, is_agent};

@@ -1,6 +1,8 @@
 //! Listing servers, and starting, moving, restarting and stopping them.
 
 use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,13 +12,12 @@ use insula_base::units::CpuList;
 use insula_driver::name::Name;
 use insula_driver::{Driver, name};
 use insula_node::Handle;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::ServerView;
 use super::on_node::{self, ServedEndpoint};
 use super::record::{self, ServerRecord, ServerSpec};
-use super::supervisor::{self, GRACE};
+use super::supervisor::{self, end_process};
 
 /// Time that a server has to serve after its start, and to end when it is stopped.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,9 +52,7 @@ pub fn list(driver: &Driver, root: &Root, nodes: &[Name]) -> Result<Vec<ServerVi
 /// Starts supervisors that are missing.
 fn ensure_kept(root: &Root, records: &[ServerRecord]) -> Result<(), Error> {
     for ServerRecord { node_id, name, .. } in records {
-        if record::try_lock(root, *node_id, name)?.is_some() {
-            supervisor::spawn(*node_id, name)?;
-        }
+        supervisor::ensure(root, *node_id, name)?;
     }
     Ok(())
 }
@@ -98,7 +97,8 @@ fn state(is_running: bool, endpoint: Option<&ServedEndpoint>, is_kept: bool) -> 
     }
 }
 
-/// Starts a server, and keeps it running until it is stopped or its node is removed.
+/// Starts a server, and keeps it running until it is stopped or its node is removed. It may belong to a
+/// project, whose file describes it.
 ///
 /// # Errors
 /// When the node does not run, has a server of that name, or the server does not serve in time: then it is
@@ -108,6 +108,7 @@ pub fn start(
     root: &Root,
     (node, name): (&Name, &Name),
     spec: ServerSpec,
+    project: Option<&Name>,
 ) -> Result<(), Error> {
     let found = find(driver, node)?;
     let changes = record::lock_changes(root)?;
@@ -120,6 +121,7 @@ pub fn start(
         node_id: found.info.id,
         name: name.clone(),
         spec,
+        project: project.cloned(),
     };
     record::write(root, &record)?;
     supervisor::spawn(record.node_id, name)?;
@@ -158,18 +160,18 @@ pub fn restart(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Result
     let Some(old) = pid(node, name)? else {
         return wait_until_served(node, name, None);
     };
-    let process = i32::try_from(old).map(Pid::from_raw);
-    let process = process.map_err(|error| not_kept(node, name).because(error))?;
-    // It may have ended just now.
-    let _ = kill(process, Signal::SIGTERM);
-    let began = Instant::now();
-    while began.elapsed() < GRACE && pid(node, name)? == Some(old) {
-        thread::sleep(INTERVAL);
-    }
+    let process = open_process(old).map_err(|error| not_kept(node, name).because(error))?;
+    // Its number may be another process' now: that of a server is listed again.
     if pid(node, name)? == Some(old) {
-        let _ = kill(process, Signal::SIGKILL);
+        end_process(&process);
     }
     wait_until_served(node, name, Some(old))
+}
+
+fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Ends a server that is kept running.
@@ -206,7 +208,7 @@ fn kept(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Result<Server
 }
 
 /// A node of the lightweight kernel.
-fn find(driver: &Driver, name: &Name) -> Result<Handle, Error> {
+pub(crate) fn find(driver: &Driver, name: &Name) -> Result<Handle, Error> {
     let node = insula_node::find(driver, name)?;
     match is_lightweight(&node) {
         true => Ok(node),

@@ -11,6 +11,7 @@
 //! removed. If a supervisor is killed its server dies with it, and the next `insula servers ls` starts another.
 
 mod change;
+mod described;
 pub mod here;
 mod on_node;
 mod output;
@@ -18,6 +19,7 @@ mod record;
 mod supervisor;
 
 pub use change::{list, log, move_to, restart, start, stop};
+pub use described::{ServerAction, ensure, remove_others};
 pub use on_node::ServedEndpoint;
 pub use record::{ServerRecord, ServerSpec};
 pub use supervisor::supervise;

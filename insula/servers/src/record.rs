@@ -18,11 +18,13 @@ const ENDING: &str = ".json";
 
 /// A server that is to run on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServerSpec {
-    /// Program and arguments.
+    /// The program and its arguments. In a file, a program with a slash in its name is relative to the
+    /// file's folder.
     pub command: Vec<String>,
-    /// Cores on which it runs, by the node's numbers; all if there are none.
+    /// Cores on which it runs, by the node's numbers; by default all.
     #[serde(default)]
     pub cpus: CpuList,
 }
@@ -36,6 +38,9 @@ pub struct ServerRecord {
     pub name: Name,
     /// What is to run.
     pub spec: ServerSpec,
+    /// The project whose file describes it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<Name>,
 }
 
 /// All records.
@@ -160,6 +165,7 @@ mod tests {
                 command: vec!["insula-files".into(), "memory".into()],
                 cpus: "1,3".parse().unwrap(),
             },
+            project: (node_id == 2).then(|| "shop".parse().unwrap()),
         };
         let records = [record(2, "file"), record(2, "net"), record(10, "file")];
         for record in records.iter().rev() {

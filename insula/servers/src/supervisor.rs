@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,10 +28,19 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// Interval at which a node is looked at that does not run.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a server has to end when it is asked to.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(5);
 /// Time for which others may have the supervisor's lock to look whether there is one.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Starts the supervisor of a server that has a record, if it has none.
+pub(crate) fn ensure(root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
+    let is_missing = record::try_lock(root, node_id, name)?.is_some();
+    if is_missing {
+        spawn(node_id, name)?;
+    }
+    Ok(())
+}
 
 /// Starts the supervisor of a server that has a record.
 pub(crate) fn spawn(node_id: u32, name: &Name) -> Result<(), Error> {
@@ -220,22 +229,24 @@ impl Running {
 
     /// Asks it to end, and kills it if it does not.
     fn end(mut self) {
-        let asked = pidfd_send_signal(&self.process, Signal::TERM);
-        let mut ended = [PollFd::from_borrowed_fd(
-            self.process.as_fd(),
-            PollFlags::IN,
-        )];
-        let grace = Timespec {
-            tv_sec: GRACE.as_secs().cast_signed(),
-            tv_nsec: 0,
-        };
-        if asked.is_ok() {
-            // It is killed below if this fails.
-            let _ = poll(&mut ended, Some(&grace));
-        }
-        let _ = self.child.kill();
+        end_process(&self.process);
         let _ = self.child.wait();
     }
+}
+
+/// Asks a process to end, and kills it if it does not in time.
+pub(crate) fn end_process(process: &OwnedFd) {
+    let asked = pidfd_send_signal(process, Signal::TERM);
+    let grace = Timespec {
+        tv_sec: GRACE.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    if asked.is_ok() {
+        // It is killed below if this fails.
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&grace));
+    }
+    // It may have ended.
+    let _ = pidfd_send_signal(process, Signal::KILL);
 }
 
 /// The command that runs the server's program on its node.

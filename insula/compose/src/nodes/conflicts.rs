@@ -5,7 +5,8 @@ use insula_driver::name::Name;
 use insula_node::attachment::{Networking, Publish};
 use insula_node::{Conflict, cannot_publish};
 
-use super::{Candidate, CurrentNode, Planner};
+use super::candidate::Candidate;
+use super::{CurrentNode, Planner};
 use crate::diagnostic::Diagnostic;
 
 impl Candidate<'_> {

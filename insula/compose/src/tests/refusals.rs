@@ -54,6 +54,14 @@ fn malformed_files() {
             ),
             ("an unknown key of ready", node("ready = { text = \"a\" }")),
             ("a node without an image", "[nodes.web]\ncpus = 1".into()),
+            (
+                "a server of no node",
+                node("[servers.db.file]\ncommand = [\"insula-files\"]"),
+            ),
+            (
+                "a server without a program",
+                node("[servers.web.file]\ncommand = []"),
+            ),
             ("a name twice", node("[nodes.web]\nimage = \"debian\"")),
             ("a key twice", node("cpus = 1\ncpus = 2")),
             ("a bad name", "[nodes.\"a/b\"]\nimage = \"debian\"".into()),
@@ -139,6 +147,10 @@ fn unavailable_resources() {
         &folder,
         &machine(8),
         &[
+            (
+                "a server of Linux",
+                node("[servers.web.file]\ncommand = [\"insula-files\"]"),
+            ),
             ("a missing kernel", image("kernel = \"missing\"")),
             (
                 "a missing initrd",

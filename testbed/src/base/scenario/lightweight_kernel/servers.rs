@@ -1,5 +1,6 @@
 //! Servers on a node of the lightweight kernel: programs that others ask by messages.
 
+mod described;
 mod kept;
 mod on_disk;
 
@@ -57,6 +58,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         on_disk::play()?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
         insula(&["rm", "--force", NODE])?;
+        described::play()?;
         assert_unchanged(&before)
     })
 }

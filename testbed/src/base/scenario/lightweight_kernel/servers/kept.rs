@@ -28,7 +28,7 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     moves(context)?;
     insula(&["servers", "move", NODE, NAME, "2"])?;
     // Where it was put it stays.
-    killed(&first, |pid| kill(pid, Signal::SIGKILL))?;
+    killed(&first)?;
     let second = running(&[2])?;
     insula(&["servers", "restart", NODE, NAME])?;
     assert_equal("the same", &(pid(&running(&[2])?) == pid(&second)), &false)?;
@@ -107,10 +107,10 @@ fn moves(context: &Context) -> Result<(), Finding> {
 }
 
 /// Its process ends, and it is started again.
-fn killed(old: &Value, end: fn(Pid) -> nix::Result<()>) -> Result<(), Finding> {
+fn killed(old: &Value) -> Result<(), Finding> {
     let process = pid(old).and_then(|pid| i32::try_from(pid).ok());
     let process = process.ok_or_else(|| Finding::new("it has no process"))?;
-    end(Pid::from_raw(process))?;
+    kill(Pid::from_raw(process), Signal::SIGKILL)?;
     another_than(old)?;
     let log = insula(&["servers", "logs", NODE, NAME])?;
     Finding::unless(log.contains("it has ended: signal: 9"), || log.clone())
