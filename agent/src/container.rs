@@ -92,6 +92,13 @@ pub enum ContainerRequest {
     /// nobody else has it. So no [`MoveStep::Keep`] comes, and it is removed if the connection ends before
     /// [`MoveStep::Resume`].
     Import(Imported),
+    /// Send a signal to the first process of one.
+    Signal {
+        /// Its name.
+        name: String,
+        /// The signal's number.
+        signal: i32,
+    },
 }
 
 /// A step of a move, in this order. [`ContainerAnswer`] follows.

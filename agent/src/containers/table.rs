@@ -65,6 +65,9 @@ impl Containers {
             ContainerRequest::Stop { name, grace_s } => {
                 done(self.stop(&name, Duration::from_secs(grace_s.into())))
             }
+            ContainerRequest::Signal { name, signal } => {
+                done(self.find(&name).and_then(|one| one.signal(signal)))
+            }
             ContainerRequest::Remove(name) => done(self.remove(&name)),
             ContainerRequest::Log { name, follow } => return self.send_log(&name, follow, stream),
             ContainerRequest::Lacks => ContainerAnswer::Lacks(criu::lacks()),
@@ -296,6 +299,18 @@ impl Container {
             }
             Phase::Exited(_) => Ok(()),
             Phase::Moving | Phase::Restored => Err(moving()),
+        }
+    }
+
+    /// Sends a signal to its first process.
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        let state = self.lock();
+        match (state.1, Signal::from_named_raw(signal)) {
+            (Phase::Exited(_), _) => Err(io::Error::other("it does not run")),
+            (Phase::Moving | Phase::Restored, _) => Err(moving()),
+            (Phase::Running, None) => Err(io::Error::other("there is no such signal")),
+            // The lock is held: its id cannot be another's yet.
+            (Phase::Running, Some(signal)) => Ok(kill_process(state.0, signal)?),
         }
     }
 

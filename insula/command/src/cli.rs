@@ -4,6 +4,7 @@ mod policy;
 mod postmortem;
 mod query;
 mod servers;
+mod target;
 mod watch;
 
 use std::ffi::OsString;
@@ -24,8 +25,9 @@ use insula_node::spec::{MEMORY, cpu_count};
 
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
-pub(super) use query::{Events, Inspect, Logs, Ps, Stats, Top};
+pub(super) use query::{Events, Inspect, Logs, Port, Ps, Stats, Top};
 pub(super) use servers::{Here, ServerStart, Servers};
+pub(super) use target::{AllOf, Kill, Nodes, Remove, Stop, Wait};
 pub(super) use watch::{Watch, WatchTarget};
 
 use super::completion::Shell;
@@ -157,38 +159,23 @@ pub(super) enum Command {
     Inspect(Inspect),
     /// Stop nodes: press their power button, and kill those that do not power off in time. Paused
     /// ones are resumed for that. Or stop containers, by SIGTERM and then SIGKILL
-    Stop {
-        /// The nodes or containers
-        #[arg(required = true, value_name = "NODE|CONTAINER")]
-        names: Vec<Name>,
-        /// Seconds to wait for a node to power off, or a program to end, before it is killed
-        #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
-        time: u32,
-    },
-    /// Kill nodes at once: their cores return to the base, their memory is kept
-    Kill {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
-        names: Vec<Name>,
-    },
+    Stop(Stop),
+    /// Kill nodes at once: their cores return to the base, their memory is kept. Or send a signal to the
+    /// first process of containers
+    Kill(Kill),
+    /// Wait until nodes have stopped for good, or containers have ended. Prints for each the status of a
+    /// container's program; for a node 0 if it has powered off by itself, 137 if it was stopped or
+    /// killed, 1 if it has failed
+    Wait(Wait),
     /// Pause nodes with --isolation vmm: they execute nothing, and keep all that they have
-    Pause {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
-        names: Vec<Name>,
-    },
+    Pause(Nodes),
     /// Have paused nodes go on
     #[command(visible_alias = "unpause")]
-    Resume {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
-        names: Vec<Name>,
-    },
+    Resume(Nodes),
     /// Start nodes again from their images; running ones are stopped first, as by `stop`
     Restart {
-        /// The nodes
-        #[arg(required = true, value_name = "NODE")]
-        names: Vec<Name>,
+        #[command(flatten)]
+        nodes: Nodes,
         /// Seconds to wait for a node to power off before it is killed
         #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
         time: u32,
@@ -197,13 +184,14 @@ pub(super) enum Command {
     Update(Update),
     /// Remove stopped nodes: their memory is cleared and returned to the base. Or remove containers
     /// that have ended
-    Rm {
-        /// The nodes or containers
-        #[arg(required = true, value_name = "NODE|CONTAINER")]
-        names: Vec<Name>,
-        /// Kill them first if they run
-        #[arg(short, long)]
-        force: bool,
+    Rm(Remove),
+    /// Show the published ports of a node or container
+    Port(Port),
+    /// Show the versions of this command, of the module, and of what is installed with them
+    Version {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show a node's kernel log, read from its memory, or a container's output
     Logs(Logs),
@@ -438,8 +426,9 @@ pub(super) struct Exec {
     /// The node
     #[arg(value_name = "NODE")]
     pub(super) name: Name,
-    /// Program, by its path or by a name to be found in PATH, and its arguments
-    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    /// Program, by its path or by a name to be found in PATH, and its arguments; a -- may precede it
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM")]
     pub(super) words: Vec<OsString>,
     /// Run it as a container of this name in a Linux node: in namespaces of its own, with an address
     /// of its own. Its output is kept as its log
@@ -656,6 +645,11 @@ mod tests {
             "events --since soon",
             "run --image a --watch nothing",
             "run --image a --watch oops=pray",
+            "stop",
+            "stop web --all",
+            "kill web --signal NOTHING",
+            "ps --filter colour=red",
+            "port web http",
             "frobnicate",
         ] {
             assert!(refused(arguments), "{arguments}");

@@ -87,20 +87,12 @@ pub(super) fn print(containers: &[ContainerView]) -> Result<(), Failure> {
 fn table(containers: &[ContainerView]) -> Table {
     let columns = ["CONTAINER", "STATE", "NODE", "ADDRESS", "PORTS", "COMMAND"];
     let mut table = Table::new(&columns.map(|column| (column, Align::Left)));
-    for ContainerView {
-        record,
-        state,
-        exit_code,
-        ..
-    } in containers
-    {
+    for view in containers {
+        let record = &view.record;
         let address = record.address.map(|address| address.to_string());
         table.row([
             record.name.to_string(),
-            match exit_code {
-                Some(code) => format!("{state} ({code})"),
-                None => (*state).to_owned(),
-            },
+            state_text(view),
             record.node.to_string(),
             address.unwrap_or_else(|| "-".to_owned()),
             ports(record),
@@ -108,6 +100,14 @@ fn table(containers: &[ContainerView]) -> Table {
         ]);
     }
     table
+}
+
+/// Its state, with the status of its program.
+pub(super) fn state_text(view: &ContainerView) -> String {
+    match view.exit_code {
+        Some(code) => format!("{} ({code})", view.state),
+        None => view.state.to_owned(),
+    }
 }
 
 /// Its published ports; `-` if there are none.

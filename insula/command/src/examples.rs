@@ -181,6 +181,19 @@ examples! {
     }
     "insula-ps": {
         "List all nodes, also stopped ones" => ["insula ps --all"],
+        "Names of the nodes that run, and a line of one's own for each" => [
+            "insula ps -q --filter state=running",
+            "insula ps --format {{.Names}}:{{.State}}",
+        ],
+    }
+    "insula-wait": {
+        "Wait for the end of a container, and print its status" => ["insula wait shop"],
+    }
+    "insula-port": {
+        "Show where port 80 of a container is" => ["insula port shop 80"],
+    }
+    "insula-version": {
+        "Show in a script what module is loaded" => ["insula version --json"],
     }
     "insula-inspect": {
         "Show everything about a node" => ["insula inspect web"],
@@ -265,6 +278,9 @@ examples! {
         "Give a node a minute to power off" => ["insula stop --time 60 web"],
     }
     "insula-kill": {
+        "Have nginx in a container read its configuration again" => [
+            "insula kill --signal HUP shop",
+        ],
         "Kill a node that does not react" => ["insula kill web", "insula logs --tail 20 web"],
     }
     "insula-pause": {

@@ -14,8 +14,11 @@ mod manual;
 mod migrate;
 mod node;
 mod output;
+mod podman;
 mod policy;
+mod port;
 mod postmortem;
+mod ps;
 mod report;
 mod servers;
 mod snapshot;
@@ -23,6 +26,8 @@ mod stats;
 mod supervise;
 mod top;
 mod upgrade;
+mod version;
+mod wait;
 mod watch;
 
 use std::error::Error;
@@ -31,8 +36,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use insula_base::root::Root;
 use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_node::Handle;
 
-use cli::{Cli, Command};
+use cli::{AllOf, Cli, Command, Kill, Nodes, Remove, Stop};
 
 /// An error to print; its text is complete in itself.
 type Failure = Box<dyn Error>;
@@ -55,7 +62,7 @@ impl Context {
 fn main() -> ExitCode {
     let start_tsc = insula_driver::tsc();
     completion::answer(Cli::command);
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| podman::explained(error).exit());
     let context = Context {
         root: Root::default(),
         start_tsc,
@@ -71,6 +78,19 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The nodes and containers of these names; or all nodes that have this.
+fn named(
+    context: &Context,
+    names: Vec<Name>,
+    all: AllOf,
+    has: impl Fn(&Handle) -> bool,
+) -> Result<Vec<Name>, Failure> {
+    match all.all {
+        true => node::names(context, has),
+        false => Ok(names),
     }
 }
 
@@ -107,28 +127,41 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return exec::console(context, &name, detach_keys);
         }
         Command::Cp { from, to } => exec::copy(context, &from, &to)?,
-        Command::Ps(options) => node::ps(context, &options)?,
+        Command::Ps(options) => ps::ps(context, &options)?,
         Command::Stats(options) => stats::stats(context, &options)?,
         Command::Top(options) => top::top(context, &options)?,
         Command::Events(options) => events::events(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
-        Command::Stop { names, time } => {
+        Command::Stop(Stop { names, all, time }) => {
+            let names = named(context, names, all, |node| !node.is_stopped())?;
             return node::each(&names, |name| node::stop(context, name, time));
         }
-        Command::Kill { names } => return node::each(&names, |name| node::kill(context, name)),
-        Command::Pause { names } => {
+        Command::Kill(Kill { names, all, signal }) => {
+            let names = named(context, names, all, |node| !node.is_stopped())?;
+            return node::each(&names, |name| node::kill(context, name, signal.0));
+        }
+        Command::Wait(options) => wait::wait(context, &options.names)?,
+        Command::Pause(Nodes { names, all }) => {
+            let names = named(context, names, all, node::can_be_paused)?;
             return node::each(&names, |name| node::pause(context, name));
         }
-        Command::Resume { names } => {
+        Command::Resume(Nodes { names, all }) => {
+            let names = named(context, names, all, Handle::is_paused)?;
             return node::each(&names, |name| node::resume(context, name));
         }
-        Command::Restart { names, time } => {
+        Command::Restart { nodes, time } => {
+            let names = named(context, nodes.names, nodes.all, |_| true)?;
             return node::each(&names, |name| node::restart(context, name, time));
         }
         Command::Update(options) => node::update(context, &options)?,
-        Command::Rm { names, force } => {
+        Command::Rm(Remove { names, all, force }) => {
+            let names = named(context, names, all, |node| {
+                force || node.is_stopped() && !node.is_restarting()
+            })?;
             return node::each(&names, |name| node::remove(context, name, force));
         }
+        Command::Port(options) => port::port(context, &options)?,
+        Command::Version { json } => version::version(context, json)?,
         Command::Logs(options) => logs::logs(context, &options)?,
         Command::Dump(options) => postmortem::dump(context, options)?,
         Command::Postmortem(options) => postmortem::kept(context, &options)?,

@@ -1,25 +1,26 @@
-//! `insula run | ps | inspect | stop | kill | rm`.
+//! `insula run | inspect | stop | kill | rm`.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use insula_base::units::Size;
-use insula_driver::name::{Missing, Name};
+use insula_base::error::Error;
+use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver};
 use insula_image::Files;
 use insula_node::delegation;
 use insula_node::device::AttachedDevice;
+use insula_node::isolation::Isolation;
 use insula_node::monitor_state::MonitorState;
 use insula_node::{
-    self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, NodeView, RunRequest,
-    Source, Started, Stopped, UpdateRequest,
+    self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, RunRequest, Source,
+    Started, Stopped, UpdateRequest,
 };
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::cli::{Inspect, Ps, Run, Update};
+use super::cli::{Inspect, Run, Update};
 use super::{Context, Failure, container, output, snapshot};
 use crate::report::{Align, Table, duration};
 
@@ -131,30 +132,8 @@ fn timing_text(started: &Started) -> String {
     format!("{}\n{table}", started.name)
 }
 
-pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let handles = observe_all(&context.driver()?)?;
-    let containers = container::list(context, &handles)?;
-    let shown = handles.iter().filter(|handle| {
-        options.all || has_failed(handle) || handle.is_restarting() || !handle.is_stopped()
-    });
-    let views: Vec<_> = shown.map(Handle::view).collect();
-    if options.json {
-        return output::json(&container::with_nodes(&views, &containers));
-    }
-    if handles.iter().any(Handle::is_unsupervised) {
-        output::note("`insula supervise` starts a new supervisor for unsupervised nodes");
-    }
-    output::print(&ps_table(&views).to_string())?;
-    container::print(&containers)
-}
-
-/// Whether a node has ended by a failure of its own.
-fn has_failed(handle: &Handle) -> bool {
-    handle.is_crashed() || handle.has_violated()
-}
-
 /// All nodes, with what their kernels' memory shows. Changes nothing.
-fn observe_all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
+pub(super) fn observe_all(driver: &Driver) -> Result<Vec<Handle>, Failure> {
     let mut handles = node::all(driver)?;
     handles.iter_mut().for_each(node::detect_crash);
     Ok(handles)
@@ -200,59 +179,6 @@ pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure
         names => names
             .iter()
             .try_for_each(|name| find(&driver, name).map(drop)),
-    }
-}
-
-fn ps_table(views: &[NodeView]) -> Table {
-    let mut table = Table::new(&[
-        ("NAME", Align::Left),
-        ("STATE", Align::Left),
-        ("CORES", Align::Left),
-        ("MEMORY", Align::Right),
-        ("IMAGE", Align::Left),
-        ("KERNEL", Align::Left),
-        ("RAN", Align::Right),
-    ]);
-    for view in views {
-        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        table.row([
-            view.name.clone(),
-            state_text(view),
-            view.cpus.to_string(),
-            memory_text(view),
-            or_dash(&view.image),
-            or_dash(&view.release),
-            duration(view.ran_ns),
-        ]);
-    }
-    table
-}
-
-/// The size of a node's memory; of a copy's also what it does not share.
-fn memory_text(view: &NodeView) -> String {
-    let (all, own) = (Size(view.memory_bytes), Size(view.own_memory_bytes));
-    match own == all {
-        true => all.to_string(),
-        false => format!("{all}, {own} own"),
-    }
-}
-
-/// A node's state, with its reason and flags.
-pub(super) fn state_text(view: &NodeView) -> String {
-    let running = view.state == "running";
-    let violation = view.violation.as_ref();
-    let violation = violation.map(|what| format!("violation: {what}"));
-    let reason = violation.as_deref().or(view.reason);
-    let mut more: Vec<_> = reason.into_iter().collect();
-    more.extend(view.unresponsive.then_some("unresponsive"));
-    more.extend(view.restarting.then_some("restarting"));
-    more.extend((!view.failed_devices.is_empty()).then_some("device failed"));
-    let kinds = view.findings.iter().map(|finding| finding.kind.name());
-    more.extend(BTreeSet::from_iter(kinds));
-    more.extend((running && !view.supervised).then_some("unsupervised"));
-    match more.as_slice() {
-        [] => view.state.to_owned(),
-        more => format!("{} ({})", view.state, more.join(", ")),
     }
 }
 
@@ -412,8 +338,39 @@ pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure>
     }
 }
 
-pub(super) fn kill(context: &Context, name: &Name) -> Result<(), Failure> {
-    Ok(node::kill(&context.driver()?, name)?)
+/// Names of all nodes that have this.
+pub(super) fn names(
+    context: &Context,
+    has: impl Fn(&Handle) -> bool,
+) -> Result<Vec<Name>, Failure> {
+    let handles = node::all(&context.driver()?)?;
+    let names = handles.iter().filter(|handle| has(handle));
+    let names = names.map(|handle| name::text(&handle.info.name).parse());
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// Whether its isolation lets it be paused.
+pub(super) fn can_be_paused(handle: &Handle) -> bool {
+    let record = handle.record.as_ref();
+    let confined = record.is_some_and(|record| record.spec.isolation == Isolation::Vmm);
+    confined && handle.is_running() && !handle.is_paused()
+}
+
+pub(super) fn kill(context: &Context, name: &Name, signal: Signal) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    if let Some(container) = container::find(context, name)? {
+        return Ok(insula_exec::container::signal(
+            &driver,
+            &container,
+            signal as i32,
+        )?);
+    }
+    if signal != Signal::SIGKILL {
+        let what = format!("'{name}' is a node, which gets no signals but KILL");
+        let hint = "`insula stop` presses its power button";
+        return Err(Error::new(what).untouched().hint(hint).into());
+    }
+    Ok(node::kill(&driver, name)?)
 }
 
 pub(super) fn pause(context: &Context, name: &Name) -> Result<(), Failure> {
@@ -434,102 +391,9 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use insula_base::units::CpuList;
-    use insula_node::attachment::DeviceFailure;
-    use insula_node::{NodeFinding, Timing};
-    use insula_rules::Kind;
+    use insula_node::Timing;
 
     use super::*;
-
-    fn view(name: &str, reason: Option<&'static str>) -> NodeView {
-        NodeView {
-            name: name.into(),
-            id: 1,
-            state: if reason.is_some() {
-                "stopped"
-            } else {
-                "running"
-            },
-            reason,
-            violation: None,
-            supervised: reason.is_none(),
-            unresponsive: false,
-            restarting: false,
-            failed_devices: Vec::new(),
-            watched: false,
-            findings: Vec::new(),
-            starts: 1,
-            cpus: CpuList(vec![2, 3]),
-            apic_ids: vec![2, 3],
-            memory_bytes: (512 << 20) + 0x9000,
-            own_memory_bytes: (512 << 20) + 0x9000,
-            address: None,
-            image: reason.is_none().then(|| "debian".into()),
-            release: Some("6.1.0-1-amd64".into()),
-            started_ns: Some(5),
-            ended_ns: None,
-            ran_ns: 61_000_000_000,
-        }
-    }
-
-    #[test]
-    fn memory_that_is_shared_is_told() {
-        let mut view = view("web", None);
-        view.memory_bytes = 512 << 20;
-        view.own_memory_bytes = 300 << 10;
-        assert_eq!(memory_text(&view), "512M, 300K own");
-        view.own_memory_bytes = view.memory_bytes;
-        assert_eq!(memory_text(&view), "512M");
-    }
-
-    #[test]
-    fn nodes_as_a_table() {
-        let unsupervised = NodeView {
-            supervised: false,
-            unresponsive: true,
-            ..view("alone", None)
-        };
-        let restarting = NodeView {
-            restarting: true,
-            ..view("restarting", Some("crashed"))
-        };
-        let degraded = NodeView {
-            failed_devices: vec![DeviceFailure {
-                device: "disk /srv/disk".into(),
-                error: "there is no file".into(),
-            }],
-            ..view("degraded", None)
-        };
-        let violating = NodeView {
-            violation: Some("port 0xcf9".into()),
-            ..view("tenant", Some("violation"))
-        };
-        let oops = |subject: &str| NodeFinding {
-            kind: Kind::Oops,
-            subject: subject.into(),
-            detail: "why".into(),
-        };
-        let ill = NodeView {
-            watched: true,
-            findings: vec![oops("a"), oops("b")],
-            ..view("ill", None)
-        };
-        let (web, crashed) = (view("web", None), view("calm-crete", Some("crashed")));
-        let views = [
-            web,
-            crashed,
-            unsupervised,
-            restarting,
-            degraded,
-            violating,
-            ill,
-        ];
-        insta::assert_snapshot!(ps_table(&views));
-    }
-
-    #[test]
-    fn nodes_as_json() {
-        insta::assert_snapshot!(serde_json::to_string_pretty(&view("web", None)).unwrap());
-    }
 
     #[test]
     fn a_start_as_a_table() {

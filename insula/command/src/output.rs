@@ -37,8 +37,9 @@ pub(super) fn print_error(failure: &dyn Error) {
 
 /// Whether JSON is asked for: then errors are reported in JSON as well.
 pub(super) fn is_json() -> bool {
-    let own = std::env::args_os().skip(1).take_while(|word| word != "--");
-    own.into_iter().any(|word| word == "--json")
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    // What follows is a program's.
+    words.next().is_some_and(|word| word != "exec") && words.any(|word| word == "--json")
 }
 
 /// An error as JSON: `message`, and `hint` if there is one.

@@ -7,7 +7,7 @@ use insula_exec::agent;
 use insula_node::monitor_state::MonitorState;
 use insula_node::{Handle, Started};
 
-use super::{Context, Failure, node};
+use super::{Context, Failure, node, ps};
 
 /// Gives a copy an identity of its own. One that has the original's is killed: its random numbers, for
 /// one, are those of all other copies.
@@ -41,7 +41,7 @@ fn store_set(driver: &Driver, name: &Name) {
 
 /// A node's state, and what its monitor tells of its end.
 fn ending_text(handle: &Handle) -> String {
-    let state = node::state_text(&handle.view());
+    let state = ps::state_text(&handle.view());
     match MonitorState::read(handle) {
         Ok(Some(MonitorState {
             ended: Some(ended), ..

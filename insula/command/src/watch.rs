@@ -20,7 +20,7 @@ use insula_watch::{
 use serde_json::{Value, json};
 
 use super::cli::{Watch, WatchTarget};
-use super::node::{find, kill};
+use super::node::find;
 use super::{Context, Failure, output, supervise};
 use base_end::BaseEnd;
 use clock::{Clock, State, next};
@@ -331,7 +331,7 @@ impl Session<'_> {
             self.dump(name);
         }
         if wants(Action::Stop) || wants(Action::Restart) {
-            kill(self.context, name)?;
+            insula_node::kill(&self.context.driver()?, name)?;
         }
         if wants(Action::Restart) {
             supervisor::restart(&self.context.driver()?, &self.context.root, name)?;

@@ -25,6 +25,12 @@ pub(super) fn agent() -> PathBuf {
     companion("agent")
 }
 
+/// The files that are installed with the command, each with its name.
+#[must_use]
+pub fn companions() -> [(&'static str, PathBuf); 3] {
+    [(NAME, path()), ("vmm", monitor()), ("agent", agent())]
+}
+
 /// Whether an initrd that is recorded as this file was built with the agent.
 #[must_use]
 pub fn is_agent(initrd: &Path) -> bool {

@@ -6,14 +6,46 @@ use std::time::SystemTime;
 use clap::Args;
 use insula_driver::name::Name;
 
+use crate::ps::Filter;
+
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
     /// Also list nodes that stopped without failure; crashed ones are always listed
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Only list what has this: name=PART, state=STATE, image=IMAGE, and for containers node=NODE. Of
+    /// several of one key one is enough. With a state, stopped nodes are listed as well
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub(crate) filter: Vec<Filter>,
+    /// Print names only
+    #[arg(short, long, conflicts_with_all = ["json", "format"])]
+    pub(crate) quiet: bool,
+    /// Print each by a template, as '{{.Names}} {{.State}}' or 'table {{.Names}} {{.State}}'; json for
+    /// JSON
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "json")]
+    pub(crate) format: Option<String>,
+    /// Accepted for scripts written for podman: nothing is truncated
+    #[arg(long)]
+    pub(crate) no_trunc: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Options of `insula port`.
+#[derive(Debug, Args)]
+pub(crate) struct Port {
+    /// The node or container
+    #[arg(value_name = "NODE|CONTAINER")]
+    pub(crate) name: Name,
+    /// Only where this port of it is
+    #[arg(value_name = "PORT[/tcp]", value_parser = port)]
+    pub(crate) port: Option<u16>,
+}
+
+fn port(text: &str) -> Result<u16, &'static str> {
+    let number = text.strip_suffix("/tcp").unwrap_or(text).parse();
+    number.map_err(|_| "give a number, as 80 or 80/tcp")
 }
 
 #[derive(Debug, Args)]
@@ -92,7 +124,7 @@ pub(crate) struct Logs {
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only the last COUNT records
-    #[arg(long, value_name = "COUNT")]
+    #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) tail: Option<usize>,
     /// Print one JSON object per record
     #[arg(long)]

@@ -34,6 +34,25 @@ pub fn stop(driver: &Driver, record: &ContainerRecord, grace_s: u32) -> Result<(
         .map_err(|error| error.context(format!("the container '{}' was not stopped", record.name)))
 }
 
+/// Sends a signal to the first process of a container.
+///
+/// # Errors
+/// When it does not run, or its node's agent does not answer.
+pub fn signal(driver: &Driver, record: &ContainerRecord, signal: i32) -> Result<(), Error> {
+    let context = |error: Error| {
+        let what = format!("the container '{}' got no signal", record.name);
+        error.context(what)
+    };
+    let stream = to_agent_at_once(driver, &record.node).map_err(context)?;
+    let request = ContainerRequest::Signal {
+        name: record.name.to_string(),
+        signal,
+    };
+    ask(&record.node, &stream, ask::TIMEOUT, request)
+        .map(drop)
+        .map_err(context)
+}
+
 /// Removes a container that has ended, and its log; with `force` one that runs, too.
 ///
 /// # Errors

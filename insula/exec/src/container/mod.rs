@@ -22,7 +22,7 @@ pub(crate) use settle::{all, settle};
 pub(crate) use start::check_node;
 pub(crate) use state::ask_node;
 
-pub use change::{log, remove, stop};
+pub use change::{log, remove, signal, stop};
 pub use export::{CheckpointRequest, Written, checkpoint};
 pub use import::{RestoreRequest, restore};
 pub use ports::serve_ports;

@@ -4,6 +4,7 @@ mod copies;
 mod image_root;
 mod leaving;
 mod network;
+mod verbs;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -21,7 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape::USUAL,
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(600),
+    limit: Duration::from_secs(900),
     soak_limit: Some(Duration::from_secs(1800)),
     play,
 };

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, script, sum};
+use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, script, sum, verbs};
 use crate::base::Finding;
 use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
@@ -41,6 +41,7 @@ pub(super) fn serves() -> Result<(), Finding> {
         &sum()?,
     )?;
     copies::between_nodes()?;
+    verbs::play()?;
     insula(&["rm", "--force", SERVER.1, CLIENT])?;
     wait_for("virtiofsd to end", || {
         let found = Command::new("pidof").arg("virtiofsd").output()?;

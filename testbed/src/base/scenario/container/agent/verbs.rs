@@ -1,0 +1,95 @@
+//! Commands that are as podman's: `ps` with filters, `port`, `wait`, `kill -s`, `version`.
+
+use std::process::Stdio;
+
+use super::{CLIENT, SERVER, WAITS};
+use crate::base::Finding;
+use crate::base::support::insula_command::{
+    assert_equal, command, insula, insula_json, try_insula, wait_for,
+};
+
+const CONTAINER: &str = "waits";
+
+pub(super) fn play() -> Result<(), Finding> {
+    let server = SERVER.1;
+    assert_equal(
+        "a program without --",
+        &insula(&["exec", server, "echo", "-n", "-e", "x"])?.as_str(),
+        &"x",
+    )?;
+    listed()?;
+    let all = insula(&["port", server])?;
+    assert_equal("ports", &all.as_str(), &"80/tcp -> 127.0.0.1:8080\n")?;
+    let one = insula(&["port", server, "80/tcp"])?;
+    assert_equal("a port", &one.as_str(), &"127.0.0.1:8080\n")?;
+    try_insula(&["port", server, "81"])?.refused(1, &["no port leads to port 81"])?;
+    let versions = insula_json(&["version", "--json"])?;
+    assert_equal(
+        "revision",
+        &versions["module"]["revision"],
+        &versions["revision"],
+    )?;
+    try_insula(&["images"])?.refused(2, &["insula image ls"])?;
+    container_is_signalled()?;
+    node_is_waited_for()
+}
+
+fn listed() -> Result<(), Finding> {
+    let filter = [
+        "ps",
+        "--filter",
+        "name=rooted",
+        "--filter",
+        "status=running",
+    ];
+    let names = insula(&[&filter[..], &["-q"]].concat())?;
+    let mut names: Vec<_> = names.lines().collect();
+    names.sort_unstable();
+    assert_equal("names", &names, &vec![SERVER.1, CLIENT])?;
+    let format = [
+        "ps",
+        "-a",
+        "--filter",
+        "name=6.12",
+        "--format",
+        "{{.Names}}={{.State}}",
+    ];
+    let line = insula(&format)?;
+    assert_equal("a line", &line, &format!("{CLIENT}=running\n"))
+}
+
+/// The program's own status is that of `wait`.
+fn container_is_signalled() -> Result<(), Finding> {
+    let start = ["exec", "--container", CONTAINER, "-d", SERVER.1];
+    insula(&[&start[..], &["/bin/sh", "-c", WAITS]].concat())?;
+    wait_for("the container's handler", || {
+        Ok(insula(&["logs", CONTAINER])?
+            .contains("ready")
+            .then_some(()))
+    })?;
+    try_insula(&["kill", "-s", "HUP", SERVER.1])?.refused(1, &["no signals but KILL"])?;
+    insula(&["kill", "-s", "HUP", CONTAINER])?;
+    assert_equal("status", &insula(&["wait", CONTAINER])?.as_str(), &"9\n")?;
+    try_insula(&["kill", CONTAINER])?.refused(1, &["it does not run"])?;
+    let exited = [
+        "ps",
+        "-q",
+        "--filter",
+        "state=exited",
+        "--filter",
+        "name=waits",
+    ];
+    assert_equal("exited", &insula(&exited)?.as_str(), &"waits\n")?;
+    insula(&["rm", CONTAINER]).map(drop)
+}
+
+fn node_is_waited_for() -> Result<(), Finding> {
+    let waiting = command(&["wait", CLIENT])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    insula(&["kill", CLIENT])?;
+    let output = waiting.wait_with_output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_equal("status of a killed node", &told.as_str(), &"137\n")
+}
