@@ -8,7 +8,7 @@
 //! `include/insula_shared_core.h` ([`shared_core`]), virtio messages in
 //! `include/insula_virtio.h` ([`virtio`]), and messages between programs of a lightweight-kernel node in
 //! `include/insula_server.h` ([`server`]), by which file servers are asked: `include/insula_files.h`
-//! ([`files`]).
+//! ([`files`]); and PCI functions that such programs drive: `include/insula_pci.h` ([`pci`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the
@@ -32,6 +32,7 @@ mod memory;
 pub mod monitor;
 mod name;
 mod node;
+pub mod pci;
 pub mod running;
 pub mod server;
 pub mod shared_core;

@@ -21,7 +21,7 @@ use crate::hw::memory::{frames, heap, kernel_table};
 use crate::hw::{clock, cores, interrupts, log, power};
 use crate::sched::core_loop;
 use crate::syscall::ports;
-use crate::task::process_table;
+use crate::task::{pci, process_table};
 use crate::{info, warning};
 
 /// End of the low memory in which cores are started.
@@ -57,6 +57,7 @@ pub fn first_core(boot_params: u64, image: u64, shared: u64) -> ! {
     cores::mark_up();
     start_others(&boot_info, &mut kernel);
     kernel_table::set(kernel);
+    pci::find_functions(&boot_info.buses);
     info!(
         "{} of {} cores run, {} KiB of memory are free",
         cores::up(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use insula_boot::{Chunk, NodeDescription, lay_out};
+use insula_boot::{Chunk, Configuration, NodeDescription, PciBus, lay_out};
 use insula_lwk::hw::boot_info::BootInfo;
 use insula_lwk::hw::boot_info::bytes::Reader;
 use insula_lwk::hw::boot_info::memory_map::MemoryRange;
@@ -30,6 +30,7 @@ fn boot_info(
     cpus: &[u32],
     spare_cpus: &[u32],
     chunks: &[Chunk],
+    buses: &[PciBus],
 ) -> (insula_boot::Layout, BootInfo) {
     let layout = lay_out(&NodeDescription {
         kernel: &kernel(),
@@ -38,7 +39,7 @@ fn boot_info(
         cpus,
         spare_cpus,
         chunks,
-        buses: &[],
+        buses,
         trampoline: 0x98000,
         tsc_khz: 2_400_000,
         channels_size: 0x9000,
@@ -74,7 +75,8 @@ fn the_kernel_reads_what_boot_lays_out() {
         start: 6 << 30,
         size: 256 * MIB,
     };
-    let (layout, boot_info) = boot_info(&[5, 3], &[7], &[LOW, high]);
+    let (layout, boot_info) = boot_info(&[5, 3], &[7], &[LOW, high], &[]);
+    assert_eq!(boot_info.buses, []);
     assert_eq!(boot_info.cores, [5, 3], "neither the phantom nor the spare");
     assert_eq!(boot_info.command_line.tsc_khz(), Some(2_400_000));
     assert_eq!(boot_info.power_off.address, layout.power_off);
@@ -103,7 +105,7 @@ fn a_memory_map_longer_than_boot_params_is_read() {
         size: 8 * MIB,
     };
     let chunks: Vec<_> = [LOW].into_iter().chain((0..200).map(high)).collect();
-    let (layout, boot_info) = boot_info(&[1], &[], &chunks);
+    let (layout, boot_info) = boot_info(&[1], &[], &chunks, &[]);
     assert!(layout.e820.len() > 128);
     assert_eq!(
         boot_info.memory.len() + boot_info.reserved.len(),
@@ -117,6 +119,29 @@ fn large_apic_ids_are_read() {
         start: 1 << 30,
         size: 64 * MIB,
     };
-    let (_, boot_info) = boot_info(&[300, 4], &[], &[LOW, high]);
+    let (_, boot_info) = boot_info(&[300, 4], &[], &[LOW, high], &[]);
     assert_eq!(boot_info.cores, [300, 4]);
+}
+
+#[test]
+fn configuration_space_of_its_buses_is_found() {
+    let high = Chunk {
+        start: 1 << 30,
+        size: 64 * MIB,
+    };
+    let bus = |segment, number| PciBus {
+        segment,
+        number,
+        configuration: Configuration::Memory { ecam: 0xb000_0000 },
+        windows: &[],
+        ports: &[],
+    };
+    let (_, boot_info) = boot_info(&[1], &[], &[LOW, high], &[bus(0, 2), bus(3, 0xff)]);
+    let found: Vec<_> = boot_info
+        .buses
+        .iter()
+        .map(|bus| (bus.segment, bus.number, bus.config.start, bus.config.size))
+        .collect();
+    let expected = [(0, 2, 0xb020_0000, MIB), (3, 0xff, 0xbff0_0000, MIB)];
+    assert_eq!(found, expected);
 }

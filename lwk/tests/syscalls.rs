@@ -29,7 +29,7 @@ fn chapter() -> String {
          Generated from the kernel's own table (`lwk/src/syscall/table.rs`): all {} calls of Linux 6.12 on x86-64. \
          {} are executed by the kernel itself (local), {} by the base (delegated); {} are refused, with the error \
          that the program gets and the reason. {} more are this kernel's own: [messages](servers.md) between \
-         processes of a node.\n\n\
+         processes of a node, and [PCI functions](servers.md#drivers) that these drive.\n\n\
          | number | call | where | why |\n|---:|---|---|---|\n",
         linux.len(),
         count(|kind| *kind == Kind::Local),

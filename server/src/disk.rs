@@ -1,38 +1,38 @@
 //! Serving a file system on disk.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use insula_server::block::FileDevice;
+use insula_server::block::BlockDevice;
 use insula_server::ext4::{self, Ext4};
 use insula_server::files::Files;
 use insula_server::{Endpoint, Handler, Reply, Request};
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::source::{self, Source};
 
 /// Why it is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("{0}")]
     Server(#[from] insula_server::Error),
-    #[error("cannot mount {}: {source}", device.display())]
-    Mount {
-        device: PathBuf,
-        source: ext4::Error,
+    #[error("cannot use {device}: {source}")]
+    Device {
+        device: Source,
+        source: source::Error,
     },
-    #[error("cannot unmount {}: {source}; the next mount replays the journal", device.display())]
-    Unmount {
-        device: PathBuf,
-        source: ext4::Error,
-    },
+    #[error("cannot mount {device}: {source}")]
+    Mount { device: Source, source: ext4::Error },
+    #[error("cannot unmount {device}: {source}; the next mount replays the journal")]
+    Unmount { device: Source, source: ext4::Error },
     #[error("cannot catch signals: {0}")]
     Signals(#[from] std::io::Error),
 }
 
 /// A file server that commits in time, and says what goes wrong.
 struct Disk {
-    files: Files<Ext4<FileDevice>>,
+    files: Files<Ext4<Box<dyn BlockDevice>>>,
     has_said: bool,
 }
 
@@ -56,7 +56,7 @@ impl Handler for Disk {
 }
 
 /// Serves until SIGTERM or SIGINT comes.
-pub(crate) fn serve(name: &str, device: &Path, cache_bytes: u64) -> Result<(), Error> {
+pub(crate) fn serve(name: &str, device: &Source, cache_bytes: u64) -> Result<(), Error> {
     /// Longest time without a request until it is seen that a commit is due, or a signal has come.
     const IDLE: Duration = Duration::from_secs(1);
     let is_to_end = Arc::new(AtomicBool::new(false));
@@ -65,13 +65,16 @@ pub(crate) fn serve(name: &str, device: &Path, cache_bytes: u64) -> Result<(), E
     }
     let endpoint = Endpoint::create(name)?;
     let not_mounted = |source| Error::Mount {
-        device: device.to_owned(),
+        device: device.clone(),
         source,
     };
-    let file = FileDevice::open(device).map_err(|error| not_mounted(error.into()))?;
+    let opened = device.open().map_err(|source| Error::Device {
+        device: device.clone(),
+        source,
+    })?;
     let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
     let mut disk = Disk {
-        files: Files::new(Ext4::mount(file, cache).map_err(not_mounted)?),
+        files: Files::new(Ext4::mount(opened, cache).map_err(not_mounted)?),
         has_said: false,
     };
     let ended = loop {
@@ -84,7 +87,7 @@ pub(crate) fn serve(name: &str, device: &Path, cache_bytes: u64) -> Result<(), E
     };
     let unmounted = disk.files.into_system().unmount();
     unmounted.map_err(|source| Error::Unmount {
-        device: device.to_owned(),
+        device: device.clone(),
         source,
     })?;
     Ok(ended?)

@@ -37,6 +37,8 @@ pub mod ext4;
 pub mod files;
 mod handler;
 pub mod local;
+pub mod nvme;
+pub mod pci;
 mod placement;
 mod sys;
 

@@ -6,14 +6,16 @@
 //! ```
 
 mod disk;
+mod source;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use insula_server::files::{Files, Memory};
 use insula_server::{Endpoint, Error};
+
+use self::source::Source;
 
 /// Serves files to programs of a lightweight-kernel node, on which it runs
 #[derive(Debug, Parser)]
@@ -37,9 +39,10 @@ enum System {
     },
     /// A file system on disk that `mke2fs -t ext4` has made. SIGTERM and SIGINT unmount it
     Ext4 {
-        /// File or block device of the base
+        /// File or block device of the base, or `nvme:ADDRESS`: the NVMe controller at that PCI address, such
+        /// as nvme:0000:01:00.0, which the node was given by `insula run --device`
         #[arg(long)]
-        device: PathBuf,
+        device: Source,
         /// Most bytes that are cached, such as 64M
         #[arg(long, default_value = "64M", value_parser = size)]
         cache: u64,

@@ -14,12 +14,13 @@ mod grant;
 mod hotplug;
 mod lwk;
 mod monitor;
+mod pci;
 mod running;
 mod server;
 mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 13] = [
+const HEADERS: [&str; 14] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
@@ -33,6 +34,7 @@ const HEADERS: [&str; 13] = [
     "insula_virtio.h",
     "insula_server.h",
     "insula_files.h",
+    "insula_pci.h",
 ];
 
 /// A C expression and the value that Rust has for it.
@@ -65,7 +67,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 10]) -> Facts {
+fn all(of_each: [Facts; 11]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -81,6 +83,7 @@ fn structures() -> Facts {
         shared_core::structures(),
         virtio::structures(),
         server::structures(),
+        pci::structures(),
     ])
 }
 
@@ -96,6 +99,7 @@ fn constants() -> Facts {
         virtio::constants(),
         server::constants(),
         files::constants(),
+        pci::constants(),
     ])
 }
 
@@ -108,6 +112,7 @@ fn enumerators() -> Facts {
         grant::enumerators(),
         hotplug::enumerators(),
         files::enumerators(),
+        Facts::new(),
         Facts::new(),
         Facts::new(),
         Facts::new(),

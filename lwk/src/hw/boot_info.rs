@@ -11,7 +11,7 @@ pub mod memory_map;
 
 use alloc::vec::Vec;
 
-use crate::hw::boot_info::acpi::{Register, Tables};
+use crate::hw::boot_info::acpi::{PciBus, Register, Tables};
 use crate::hw::boot_info::bytes::Reader;
 use crate::hw::boot_info::command_line::CommandLine;
 use crate::hw::boot_info::error::BootInfoError;
@@ -34,6 +34,8 @@ pub struct BootInfo {
     pub power_button: u64,
     /// Memory shared with the base: channels, and behind them the delegation area.
     pub shared_memory: Option<MemoryRange>,
+    /// PCI buses, each with what the node was given on it.
+    pub buses: Vec<PciBus>,
     /// The kernel's command line.
     pub command_line: CommandLine,
 }
@@ -67,6 +69,7 @@ impl BootInfo {
             reset: tables.reset,
             power_button: tables.io_apic + acpi::IO_APIC_WINDOW,
             shared_memory: tables.shared_memory,
+            buses: tables.buses,
             command_line,
         })
     }

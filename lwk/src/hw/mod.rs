@@ -6,6 +6,7 @@ pub mod cores;
 pub(crate) mod interrupts;
 pub mod log;
 pub mod memory;
+pub(crate) mod pci;
 pub mod power;
 pub mod random;
 pub(crate) mod shared_core;

@@ -12,6 +12,7 @@ pub mod initial_stack;
 pub mod limits;
 pub mod mounts;
 pub mod number;
+pub mod pci;
 pub mod rseq;
 pub mod running;
 pub mod scheduling;

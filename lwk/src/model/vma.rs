@@ -52,6 +52,8 @@ bitflags! {
         const SHARED = 128;
         /// Locked, as by mlock(2).
         const LOCKED = 256;
+        /// Registers of a device: accessed by the program's own instructions only.
+        const DEVICE = 512;
         /// Part of a file mapping.
         const ANY_FILE =
             Self::FILE_COPY.bits() | Self::BEYOND_EOF.bits() | Self::BASE.bits();

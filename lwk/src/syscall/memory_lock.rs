@@ -233,7 +233,7 @@ pub(super) async fn lock_new(thread: &mut Thread, range: (u64, u64), lock: Lock)
 
 /// Checks that the program may lock memory at all.
 async fn is_permitted(thread: &mut Thread) -> Result<(), Errno> {
-    match limit(thread).await? == 0 && !is_capable(thread).await? {
+    match limit(thread).await? == 0 && !is_capable(thread, IPC_LOCK).await? {
         true => Err(Errno::EPERM),
         false => Ok(()),
     }
@@ -245,10 +245,13 @@ async fn has_room_for(thread: &mut Thread, more: u64) -> Result<(), Errno> {
     may_lock(thread, locked.saturating_add(more)).await
 }
 
+/// `CAP_IPC_LOCK`.
+const IPC_LOCK: u64 = 14;
+
 /// Checks that the program may have so much locked.
 async fn may_lock(thread: &mut Thread, bytes: u64) -> Result<(), Errno> {
     let whole_pages = limit(thread).await? & !(PAGE - 1);
-    match bytes > whole_pages && !is_capable(thread).await? {
+    match bytes > whole_pages && !is_capable(thread, IPC_LOCK).await? {
         true => Err(Errno::ENOMEM),
         false => Ok(()),
     }
@@ -265,15 +268,17 @@ async fn limit(thread: &mut Thread) -> Result<u64, Errno> {
     Ok(soft)
 }
 
-/// Whether the calling thread has `CAP_IPC_LOCK`.
-async fn is_capable(thread: &mut Thread) -> Result<bool, Errno> {
+/// Whether the calling thread has one of the first 32 capabilities.
+///
+/// # Errors
+/// [`Errno::EINTR`] if the proxy has exited.
+pub(super) async fn is_capable(thread: &mut Thread, capability: u64) -> Result<bool, Errno> {
     /// `_LINUX_CAPABILITY_VERSION_3`, with the own thread's id behind it.
     const OWN: u64 = 0x2008_0522;
-    const IPC_LOCK: u64 = 14;
     let at = thread.put_scratch(&[OWN, 0, 0, 0]).ok_or(Errno::ENOMEM)?;
     thread
         .remote_syscall_as_kernel(number::CAPGET, [at, at + 8, 0, 0, 0, 0])
         .await?;
     let [_, effective, ..] = thread.slot.scratch();
-    Ok(effective >> IPC_LOCK & 1 != 0)
+    Ok(effective >> capability & 1 != 0)
 }

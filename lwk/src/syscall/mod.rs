@@ -23,6 +23,7 @@ pub(crate) mod memory;
 pub(crate) mod memory_lock;
 pub(crate) mod message;
 pub mod mounted;
+pub(crate) mod pci;
 pub(crate) mod perf;
 pub mod ports;
 pub(crate) mod prctl;

@@ -12,7 +12,8 @@ use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
     advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
-    memory_lock, message, perf, ports, prctl, scheduling, shared_memory, threads, time, timers,
+    memory_lock, message, pci, perf, ports, prctl, scheduling, shared_memory, threads, time,
+    timers,
 };
 
 /// Finds a call by its number; `None` if neither Linux 6.12 nor this kernel alone has it.
@@ -414,6 +415,14 @@ table! {
     1030 message_write => [local message::copy::write],
     1031 endpoint_list => [immediate message::list::list],
     1032 endpoint_place => [immediate message::list::place],
+    // The same: abi/include/insula_pci.h.
+    1033 pci_list => [immediate pci::list],
+    1034 pci_claim => [local pci::claim],
+    1035 pci_release => [immediate pci::release],
+    1036 pci_enable => [immediate pci::enable],
+    1037 pci_read => [immediate pci::read],
+    1038 pci_map => [local pci::map],
+    1039 pci_allocate => [local pci::allocate],
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub(crate) mod invalidation;
 mod lock;
 mod page;
 pub mod quarantine;
+pub mod registers;
 pub mod remap;
 mod running;
 pub(crate) mod stack;
@@ -234,10 +235,21 @@ impl AddressSpace {
         &mut self,
         shared: Arc<SharedObject>,
         placement: Placement,
+        access: (u64, Protection),
+    ) -> Result<u64, Stop> {
+        self.map_object_with(shared, placement, access, VmaFlags::empty())
+    }
+
+    fn map_object_with(
+        &mut self,
+        shared: Arc<SharedObject>,
+        placement: Placement,
         (size, protection): (u64, Protection),
+        flags: VmaFlags,
     ) -> Result<u64, Stop> {
         let start = self.map(placement, size, protection)?;
         self.vmas.insert(Vma {
+            flags,
             object: Some(ObjectRef {
                 number: shared.number(),
                 base: start,
@@ -309,7 +321,8 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`Errno::ENOMEM`] if not all of it is mapped: as on Linux, what is before the gap is changed;
-    /// [`Errno::EACCES`] if write access to the kernel's pages is requested.
+    /// [`Errno::EACCES`] if write access to the kernel's pages is requested, or a device's registers are
+    /// there.
     pub fn protect(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
         if !self.holds(start, end) {
             return Err(Errno::ENOMEM.into());
@@ -325,6 +338,10 @@ impl AddressSpace {
     }
 
     fn protect_mapped(&mut self, start: u64, end: u64, protection: Protection) -> Result<(), Stop> {
+        let is_device = |vma: Vma| vma.flags.contains(VmaFlags::DEVICE);
+        if self.vmas.within(start, end).any(is_device) {
+            return Err(Errno::EACCES.into());
+        }
         let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
         let is_write_denied = |vma: Vma| vma.object.is_some_and(is_kernel_object);
         let writes = protection.contains(Protection::WRITE);

@@ -27,7 +27,7 @@ use crate::task::image::{Image, PendingExec};
 use crate::task::mm::Mm;
 use crate::task::program_file::{self, LoadError};
 use crate::task::thread::Thread;
-use crate::task::{endpoint, layout, loader, mounted};
+use crate::task::{endpoint, layout, loader, mounted, pci};
 
 /// Size of the buffer for a path and the head of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
@@ -81,6 +81,7 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     thread.become_leader();
     thread.process.exec_thread.store(0, Ordering::Release);
     endpoint::close_all(thread.process.pages().number());
+    pci::release_all(thread.process.pages().number());
     set_name(thread, buffer, &arguments.path, image.file()).await;
     thread.release_robust_futexes().await;
     if let Err(error) = replace_mm(thread, buffer).await {

@@ -10,7 +10,7 @@ use crate::model::errno::Errno;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::thread::Thread;
-use crate::task::{blocked, endpoint, futex, mounted, robust_list};
+use crate::task::{blocked, endpoint, futex, mounted, pci, robust_list};
 
 impl Thread {
     /// Makes the process and its proxy exit, with a status as of wait(2).
@@ -145,6 +145,7 @@ impl Process {
             self.complete_vfork();
             blocked::interrupt(self.pages.number(), |_| true);
             endpoint::close_all(self.pages.number());
+            pci::release_all(self.pages.number());
             mounted::remove(self);
             cores::wake_all();
         }

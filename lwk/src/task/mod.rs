@@ -26,6 +26,7 @@ pub(crate) mod loader;
 pub mod mm;
 pub(crate) mod mounted;
 pub(crate) mod nascent_child;
+pub(crate) mod pci;
 pub(crate) mod placement;
 pub mod process;
 pub(crate) mod process_fault;

@@ -20,10 +20,24 @@ pub const KERNEL_OBJECT: u64 = 0;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Where its frames come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// They are allocated one by one when they are accessed first.
+    OnAccess,
+    /// They are the kernel's own.
+    Kernel,
+    /// They are one block.
+    Block(PhysAddr, u8),
+    /// They are so many pages of a device's registers.
+    Registers(PhysAddr, u64),
+}
+
 /// A shared-memory object.
 #[derive(Debug)]
 pub struct SharedObject {
     number: u64,
+    backing: Backing,
     frames: spin::Mutex<BTreeMap<u64, PhysAddr>>,
 }
 
@@ -31,10 +45,32 @@ impl SharedObject {
     /// Creates an object without frames.
     #[must_use]
     pub fn new() -> Arc<Self> {
+        Self::of(Backing::OnAccess)
+    }
+
+    fn of(backing: Backing) -> Arc<Self> {
         Arc::new(Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            backing,
             frames: spin::Mutex::new(BTreeMap::new()),
         })
+    }
+
+    /// Creates an object of one zeroed block of 2^order frames. Returns it, and where it is.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    pub fn of_block(order: u8) -> Result<(Arc<Self>, PhysAddr), Errno> {
+        let block = alloc_for_program(order).ok_or(Errno::ENOMEM)?;
+        // SAFETY: it has just been allocated.
+        unsafe { memory::clear(block, FRAME_SIZE << order) };
+        Ok((Self::of(Backing::Block(block, order)), block))
+    }
+
+    /// Creates an object of a device's registers: so many pages.
+    #[must_use]
+    pub fn of_registers(start: PhysAddr, pages: u64) -> Arc<Self> {
+        Self::of(Backing::Registers(start, pages))
     }
 
     /// Creates an object of the kernel's own frames, which programs cannot write.
@@ -42,6 +78,7 @@ impl SharedObject {
     pub fn from_kernel_frames(frames: impl IntoIterator<Item = PhysAddr>) -> Arc<Self> {
         Arc::new(Self {
             number: KERNEL_OBJECT,
+            backing: Backing::Kernel,
             frames: spin::Mutex::new((0..).zip(frames).collect()),
         })
     }
@@ -55,12 +92,22 @@ impl SharedObject {
     /// Returns the frame of a page; allocates it zeroed if it is missing.
     ///
     /// # Errors
-    /// [`Errno::ENOMEM`].
+    /// [`Errno::ENOMEM`]; [`Errno::EFAULT`] beyond its end.
     pub fn frame(&self, index: u64) -> Result<PhysAddr, Errno> {
-        let mut frames = self.frames.lock();
-        if self.number == KERNEL_OBJECT && !frames.contains_key(&index) {
-            return Err(Errno::EFAULT);
+        let within = |start: PhysAddr, pages: u64| match index < pages {
+            true => Ok(PhysAddr(start.0 + index * FRAME_SIZE)),
+            false => Err(Errno::EFAULT),
+        };
+        match self.backing {
+            Backing::Block(start, order) => within(start, 1 << order),
+            Backing::Registers(start, pages) => within(start, pages),
+            Backing::Kernel => self.frames.lock().get(&index).copied().ok_or(Errno::EFAULT),
+            Backing::OnAccess => self.frame_on_access(index),
         }
+    }
+
+    fn frame_on_access(&self, index: u64) -> Result<PhysAddr, Errno> {
+        let mut frames = self.frames.lock();
         if let Some(&frame) = frames.get(&index) {
             return Ok(frame);
         }
@@ -74,11 +121,14 @@ impl SharedObject {
 
 impl Drop for SharedObject {
     fn drop(&mut self) {
-        if self.number == KERNEL_OBJECT {
-            return;
-        }
-        for &frame in self.frames.lock().values() {
-            free_block(frame, 0);
+        match self.backing {
+            Backing::Kernel | Backing::Registers(..) => {}
+            Backing::Block(start, order) => free_block(start, order),
+            Backing::OnAccess => {
+                for &frame in self.frames.lock().values() {
+                    free_block(frame, 0);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A file or block device of the base as a block device.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Error, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -20,13 +20,18 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens a file or block device for reading and writing.
+    /// Opens a file or block device for reading and writing, and locks it (flock(2)) until it is dropped:
+    /// so that no other server has it at the same time. Linux' own mounts do not look at that lock.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// Those of open(2); [`Errno::EBUSY`] if another one has locked it.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         let open = || -> Result<Self, Error> {
             let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+            file.try_lock().map_err(|error| match error {
+                TryLockError::WouldBlock => Errno::EBUSY.into(),
+                TryLockError::Error(error) => error,
+            })?;
             // Block devices have no size in their attributes.
             let bytes = file.seek(SeekFrom::End(0))?;
             Ok(Self {
@@ -72,4 +77,14 @@ impl BlockDevice for FileDevice {
         let flushed = self.file.sync_data();
         flushed.map_err(|error| failure(Access::Flush, &error))
     }
+}
+
+#[test]
+fn a_file_has_one_user_at_a_time() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let first = FileDevice::open(file.path()).unwrap();
+    let second = FileDevice::open(file.path()).unwrap_err();
+    assert_eq!((second.access, second.errno), (Access::Open, Errno::EBUSY));
+    drop(first);
+    assert!(FileDevice::open(file.path()).is_ok());
 }

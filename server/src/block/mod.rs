@@ -30,6 +30,28 @@ pub trait BlockDevice {
     fn flush(&mut self) -> Result<(), DeviceError>;
 }
 
+impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
+    fn block_size(&self) -> usize {
+        (**self).block_size()
+    }
+
+    fn block_count(&self) -> u64 {
+        (**self).block_count()
+    }
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read(block, to)
+    }
+
+    fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
+        (**self).write(block, from)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+}
+
 /// What a device was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

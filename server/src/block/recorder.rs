@@ -90,6 +90,34 @@ impl Recorder {
         content
     }
 
+    /// Returns what would be on the device after a crash behind so many events: all that was flushed, and
+    /// of the rest the parts of `atom` bytes that `is_kept` chooses by their first byte's place and their
+    /// content.
+    pub(crate) fn after_crash_with(
+        &self,
+        events: usize,
+        atom: usize,
+        is_kept: impl Fn(usize, &[u8]) -> bool,
+    ) -> Vec<u8> {
+        let state = self.0.borrow();
+        let events = &state.events[..events];
+        let is_flush = |event: &Event| matches!(event, Event::Flush);
+        let flushed = events.iter().rposition(is_flush).unwrap_or(0);
+        let mut content = state.first.clone();
+        for (index, event) in events.iter().enumerate() {
+            let Event::Write(block, bytes) = event else {
+                continue;
+            };
+            for (part, bytes) in bytes.chunks(atom).enumerate() {
+                let at = *block as usize * BLOCK + part * atom;
+                if index < flushed || is_kept(at, bytes) {
+                    content[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+            }
+        }
+        content
+    }
+
     fn access(&self, access: Access, length: usize) -> Result<(), DeviceError> {
         check(self, access, length)?;
         match &mut self.0.borrow_mut().left {

@@ -11,6 +11,7 @@ mod limits;
 pub(crate) mod memory;
 mod messages;
 mod nested;
+mod pci;
 mod pointers;
 mod processes;
 mod proxy;
@@ -30,7 +31,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | messages KILLS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | messages KILLS | pci ADDRESS KILLS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -104,6 +105,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["absent"] => memory::others::absent(),
         ["pins", rounds] => memory::pins::probe(number(rounds)?),
         ["messages", kills] => messages::probe(number(kills)?),
+        ["pci", address, kills] => pci::probe(address, number(kills)?),
         ["pointers"] => pointers::probe(),
         ["proxy"] => proxy::probe(),
         ["fuzz", seed, rounds] => fuzz::probe(number(seed)?, number(rounds)?),

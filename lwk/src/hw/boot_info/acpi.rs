@@ -31,6 +31,11 @@ const IO_APIC: u8 = 1;
 const LOCAL_X2APIC: u8 = 9;
 const ENABLED: u32 = 1;
 
+const MCFG_ENTRIES: usize = 44;
+const MCFG_ENTRY: usize = 16;
+/// Bytes of configuration space of a bus.
+const BUS_SIZE: u64 = 1 << 20;
+
 const CHANNELS: &[u8] = b"INSU0001\0";
 /// "QWord address space descriptor" of 43 bytes, a memory range.
 const MEMORY_RESOURCE: [u8; 4] = [0x8a, 43, 0, 0];
@@ -46,6 +51,17 @@ pub struct Register {
     pub value: u8,
 }
 
+/// A PCI bus whose configuration space is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciBus {
+    /// Segment group.
+    pub segment: u16,
+    /// Its number.
+    pub number: u8,
+    /// Its configuration space.
+    pub config: MemoryRange,
+}
+
 /// Contents of the tables.
 pub(super) struct Tables {
     /// Local APIC ids of the enabled processors, in table order.
@@ -54,18 +70,20 @@ pub(super) struct Tables {
     pub(super) power_off: Register,
     pub(super) reset: Register,
     pub(super) shared_memory: Option<MemoryRange>,
+    pub(super) buses: Vec<PciBus>,
 }
 
 impl Tables {
     pub(super) fn read(reader: &Reader, rsdp: u64) -> Result<Self, BootInfoError> {
         let xsdt = table(reader, reader.u64(rsdp + RSDP_XSDT)?)?;
-        let (mut fadt, mut madt) = (None, None);
+        let (mut fadt, mut madt, mut mcfg) = (None, None, None);
         let addresses = xsdt.get(HEADER..).unwrap_or_default().chunks_exact(8);
         for address in addresses.take(TABLES_MAX) {
             let table = table(reader, u64_in(address, 0))?;
             match table.get(..4) {
                 Some(b"FACP") => fadt = Some(table),
                 Some(b"APIC") => madt = Some(table),
+                Some(b"MCFG") => mcfg = Some(table),
                 _ => {}
             }
         }
@@ -85,6 +103,7 @@ impl Tables {
                 value: fadt.get(FADT_RESET_VALUE).copied().unwrap_or(1),
             },
             shared_memory: shared_memory(&dsdt),
+            buses: mcfg.map_or_else(Vec::new, |mcfg| buses(&mcfg)),
         })
     }
 }
@@ -113,6 +132,24 @@ fn processors(madt: &[u8]) -> (Vec<u32>, u64) {
         }
     }
     (processors, io_apic)
+}
+
+/// Returns the PCI buses of the MCFG (PCI Firmware Specification 3.3, section 4.1.2).
+fn buses(mcfg: &[u8]) -> Vec<PciBus> {
+    let mut found = Vec::new();
+    let entries = mcfg.get(MCFG_ENTRIES..).unwrap_or_default();
+    for entry in entries.chunks_exact(MCFG_ENTRY) {
+        let [low, high, first, last] = [entry[8], entry[9], entry[10], entry[11]];
+        found.extend((first..=last).map(|number| PciBus {
+            segment: u16::from_le_bytes([low, high]),
+            number,
+            config: MemoryRange {
+                start: u64_in(entry, 0).wrapping_add(u64::from(number) * BUS_SIZE),
+                size: BUS_SIZE,
+            },
+        }));
+    }
+    found
 }
 
 /// Returns the memory of the device of the node's channels.

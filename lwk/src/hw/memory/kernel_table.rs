@@ -15,7 +15,7 @@ use crate::hw::memory::table_frames::KernelFrames;
 
 /// Physical memory of the machine of which pages can be mapped later: root entries that are added
 /// later are not in the tables of programs. A frame for every 512 GiB.
-const BASE_MEMORY_MAX: u64 = 16 << 40;
+pub(crate) const BASE_MEMORY_MAX: u64 = 16 << 40;
 /// Memory that a root entry covers.
 const ROOT_ENTRY_SIZE: u64 = 512 << 30;
 
@@ -100,6 +100,9 @@ pub(crate) fn build(boot_info: &BootInfo, image: PhysAddr) -> Result<PageTable, 
     for range in boot_info.memory.iter().chain(&boot_info.reserved) {
         map_direct(&mut table, range)?;
     }
+    for bus in &boot_info.buses {
+        map_registers(&mut table, &bus.config)?;
+    }
     for at in (0..BASE_MEMORY_MAX).step_by(ROOT_ENTRY_SIZE as usize) {
         table.prepare_root(DIRECT_MAP + at, &mut KernelFrames)?;
     }
@@ -127,6 +130,23 @@ fn map_direct(table: &mut PageTable, range: &MemoryRange) -> Result<(), MapError
         };
         table.map(page, &mut KernelFrames)?;
         at += size.bytes();
+    }
+    Ok(())
+}
+
+/// Maps registers in the direct map, uncached, unless they are beyond it.
+fn map_registers(table: &mut PageTable, range: &MemoryRange) -> Result<(), MapError> {
+    if range.start >= BASE_MEMORY_MAX {
+        return Ok(());
+    }
+    for at in (range.start..range.end()).step_by(FRAME_SIZE as usize) {
+        let page = Page {
+            start: DIRECT_MAP + at,
+            frame: PhysAddr(at),
+            size: PageSize::Small,
+            flags: Flags::WRITABLE | Flags::UNCACHED | Flags::NO_EXECUTE,
+        };
+        table.map(page, &mut KernelFrames)?;
     }
     Ok(())
 }

@@ -98,7 +98,8 @@ impl AddressSpace {
             Some(vma) => vma,
             None => self.grow_stack(address)?,
         };
-        if !vma.protection.contains(access) {
+        // What registers answer is not for the kernel, which has them in no map.
+        if !vma.protection.contains(access) || vma.flags.contains(VmaFlags::DEVICE) {
             return Err(Errno::EFAULT);
         }
         if vma.flags.contains(VmaFlags::BASE) {

@@ -57,7 +57,8 @@ impl AddressSpace {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if [`VmaFlags::WIPE_ON_FORK`] is to be set for pages that are not private
-    /// and anonymous; [`Errno::ENOMEM`].
+    /// and anonymous, or if others than the program's own instructions are to access a device's registers;
+    /// [`Errno::ENOMEM`].
     pub fn set_flags(
         &mut self,
         (start, end): (u64, u64),
@@ -65,6 +66,12 @@ impl AddressSpace {
         clear: VmaFlags,
     ) -> Result<(), Errno> {
         if set.contains(VmaFlags::WIPE_ON_FORK) && !self.is_private(start, end) {
+            return Err(Errno::EINVAL);
+        }
+        let is_device = |vma: Vma| vma.flags.contains(VmaFlags::DEVICE);
+        if clear.intersects(VmaFlags::DONT_FORK | VmaFlags::DONT_DUMP)
+            && self.vmas.within(start, end).any(is_device)
+        {
             return Err(Errno::EINVAL);
         }
         self.vmas.can_split(start, end)?;

@@ -8,7 +8,7 @@ use crate::hw::memory::frames::{alloc_for_program, free_block};
 use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::hw::tlb;
 use crate::model::errno::Errno;
-use crate::model::vma::{ObjectRef, PAGE, Protection, VmaFlags};
+use crate::model::vma::{ObjectRef, PAGE, Protection, Vma, VmaFlags};
 use crate::task::address_space::AddressSpace;
 use crate::task::address_space::page::{copied_on_write, flags_of, is_copied_on_write, order_of};
 
@@ -46,7 +46,8 @@ impl AddressSpace {
             return Err(Errno::EAGAIN);
         }
         if let Some(object) = vma.object {
-            let flags = flags_of(vma.protection);
+            let mut flags = flags_of(vma.protection);
+            flags.set(Flags::UNCACHED, vma.flags.contains(VmaFlags::DEVICE));
             return self.map_object_page(address & !(PAGE - 1), object, flags);
         }
         let flags = self.flags_of_private(vma.protection);
@@ -65,9 +66,12 @@ impl AddressSpace {
     /// reading, and none of its own.
     ///
     /// # Errors
-    /// As of [`AddressSpace::fault`]; [`Errno::EFAULT`] in a base mapping.
+    /// As of [`AddressSpace::fault`]; [`Errno::EFAULT`] in a base mapping, and for registers of a device.
     pub fn fault_of_base(&mut self, address: u64, access: Protection) -> Result<(), Errno> {
-        if self.base_mapping_within(address, address + 1).is_some() {
+        let is_device = |vma: Vma| vma.flags.contains(VmaFlags::DEVICE);
+        if self.base_mapping_within(address, address + 1).is_some()
+            || self.vmas.find(address).is_some_and(is_device)
+        {
             return Err(Errno::EFAULT);
         }
         self.fault(address, access)?;

@@ -79,6 +79,9 @@ impl AddressSpace {
         if vma.end < end {
             return Err(Errno::EFAULT);
         }
+        if vma.flags.contains(VmaFlags::DEVICE) {
+            return Err(Errno::EINVAL);
+        }
         if vma.flags.contains(VmaFlags::BASE) {
             // Another thread has just mapped it: the base moves base mappings.
             return Err(Errno::EFAULT);

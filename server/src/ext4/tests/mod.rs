@@ -2,6 +2,7 @@
 
 mod crash;
 mod hostile;
+mod journal;
 mod large;
 mod made;
 mod tools;

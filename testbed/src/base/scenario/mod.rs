@@ -39,6 +39,7 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::lwk::SCENARIO,
     &lightweight_kernel::programs::SCENARIO,
     &lightweight_kernel::servers::SCENARIO,
+    &lightweight_kernel::drivers::SCENARIO,
     &lightweight_kernel::shared_core::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
     &lightweight_kernel::other_tasks::SCENARIO,

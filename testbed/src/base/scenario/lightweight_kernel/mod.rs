@@ -4,6 +4,7 @@ pub(super) mod base_mappings;
 pub(super) mod builds;
 pub(super) mod databases;
 pub(super) mod delegation;
+pub(super) mod drivers;
 pub(super) mod lwk;
 pub(super) mod moving;
 pub(super) mod other_tasks;

@@ -1,0 +1,246 @@
+//! Driver of NVMe controllers.
+//!
+//! One queue pair for administration and one for I/O, whose completions are polled. Data go through a
+//! buffer that the device reaches, with a list of its pages (PRP). One command at a time is under way.
+//!
+//! Each wait has a limit. A controller that exceeds it, that reports a fatal error or that has gone is
+//! stopped: all calls fail from then on, as nobody knows what of the last one it has done.
+//!
+//! Source: NVM Express Base Specification 1.4; its chapters are named where they are followed.
+
+mod command;
+mod controller;
+mod error;
+mod identify;
+mod queue;
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use self::command::Command;
+use self::controller::Controller;
+pub use self::error::Error;
+use self::identify::{Features, Namespace};
+use self::queue::Queue;
+use crate::block::{Access, BlockDevice, DeviceError, check};
+use crate::pci::{Device, DeviceMemory};
+
+/// Bytes of registers that the driver needs: two queue pairs, whatever the distance of their doorbells.
+pub const REGISTER_BYTES: u64 = 0x1000 + 4 * (4 << 15);
+/// Size of a page, for the controller as well.
+const PAGE: usize = 4096;
+/// Bytes of the buffer for data.
+const BUFFER: usize = 512 << 10;
+const ADMINISTRATION: u16 = 0;
+const IO: u16 = 1;
+/// Entries of a queue, if the controller allows as many.
+const ENTRIES: u16 = 32;
+
+/// How long commands may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Those of administration.
+    pub administration: Duration,
+    /// Those of I/O.
+    pub io: Duration,
+}
+
+impl Default for Limits {
+    /// Returns those of Linux.
+    fn default() -> Self {
+        Self {
+            administration: Duration::from_secs(60),
+            io: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An NVMe controller, and the first namespace that it has. Shut down when it is dropped.
+#[derive(Debug)]
+pub struct Nvme<D: Device> {
+    controller: Controller<D>,
+    io: Queue<D::Memory>,
+    buffer: D::Memory,
+    /// Addresses of the buffer's pages but for the first, as the controller wants them.
+    list: D::Memory,
+    features: Features,
+    namespace: Namespace,
+    limits: Limits,
+}
+
+impl<D: Device> Nvme<D> {
+    /// Starts a controller, which has just been reset, and finds its first namespace.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn start(device: D, limits: Limits) -> Result<Self, Error> {
+        let mut controller = Controller::start(device, ENTRIES, limits.administration)?;
+        let mut buffer = controller.allocate(BUFFER)?;
+        let features = identify::features(&mut controller, &buffer)?;
+        let namespace = identify::first_namespace(&mut controller, &buffer)?;
+        let io = controller.create_queue(IO, ENTRIES)?;
+        let mut list = controller.allocate(PAGE)?;
+        write_list(&mut list, buffer.device_address());
+        buffer.write(0, &[0; PAGE]);
+        Ok(Self {
+            controller,
+            io,
+            buffer,
+            list,
+            features,
+            namespace,
+            limits,
+        })
+    }
+
+    /// Returns what it calls itself: model and serial number.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}, {}", self.features.model, self.features.serial)
+    }
+
+    /// Whether it can zero blocks without being sent zeros.
+    #[must_use]
+    pub fn can_write_zeroes(&self) -> bool {
+        self.features.can_write_zeroes
+    }
+
+    /// Zeroes blocks.
+    ///
+    /// # Errors
+    /// As of [`BlockDevice::write`]; [`Errno::EOPNOTSUPP`] if it cannot.
+    pub fn write_zeroes(&mut self, block: u64, count: u64) -> Result<(), DeviceError> {
+        /// Blocks of a command: their number is stored less one in 16 bits.
+        const MOST: u64 = 1 << 16;
+        let access = Access::Write(block);
+        let failed = |errno| DeviceError { access, errno };
+        if !self.can_write_zeroes() {
+            return Err(failed(Errno::EOPNOTSUPP));
+        }
+        let end = block.checked_add(count);
+        if end.is_none_or(|end| end > self.namespace.blocks) {
+            return Err(failed(Errno::ENXIO));
+        }
+        let mut done = 0;
+        while done < count {
+            let part = (count - done).min(MOST);
+            let command = Command::write_zeroes(self.namespace.number, block + done, part as u32);
+            self.submit(command)
+                .map_err(|error| failed(error.errno()))?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Executes a command of I/O.
+    fn submit(&mut self, command: Command) -> Result<(), Error> {
+        let limit = self.limits.io;
+        self.controller.execute(&mut self.io, command, limit)?;
+        Ok(())
+    }
+
+    /// Returns the most bytes of a command.
+    fn transfer_max(&self) -> usize {
+        self.features.transfer_max.min(BUFFER)
+    }
+
+    /// Points a command to the first bytes of the buffer (4.3).
+    fn with_data(&self, command: Command, bytes: usize) -> Command {
+        let start = self.buffer.device_address();
+        let second = match bytes {
+            0..=PAGE => 0,
+            _ if bytes <= 2 * PAGE => start + PAGE as u64,
+            _ => self.list.device_address(),
+        };
+        command.with_data(start, second)
+    }
+
+    /// Moves bytes part by part: `fill` and `drain` copy to and from the buffer, by the range.
+    fn transfer(
+        &mut self,
+        access: Access,
+        length: usize,
+        mut step: impl FnMut(&mut Self, u64, std::ops::Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), DeviceError> {
+        check(self, access, length)?;
+        let (Access::Read(block) | Access::Write(block)) = access else {
+            return Ok(());
+        };
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(self.transfer_max());
+            let at = block + (done / self.namespace.block_size) as u64;
+            step(self, at, done..done + part).map_err(|error| DeviceError {
+                access,
+                errno: error.errno(),
+            })?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn command_for(&self, is_write: bool, block: u64, bytes: usize) -> Command {
+        let count = (bytes / self.namespace.block_size) as u32;
+        let command = match is_write {
+            true => Command::write(self.namespace.number, block, count),
+            false => Command::read(self.namespace.number, block, count),
+        };
+        self.with_data(command, bytes)
+    }
+}
+
+/// Writes the addresses of the buffer's pages but for the first.
+fn write_list(list: &mut impl DeviceMemory, buffer: u64) {
+    for index in 1..BUFFER / PAGE {
+        let address = buffer + (index * PAGE) as u64;
+        list.write(8 * (index - 1), &address.to_le_bytes());
+    }
+}
+
+impl<D: Device> BlockDevice for Nvme<D> {
+    fn block_size(&self) -> usize {
+        self.namespace.block_size
+    }
+
+    fn block_count(&self) -> u64 {
+        self.namespace.blocks
+    }
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.transfer(Access::Read(block), to.len(), |nvme, at, range| {
+            nvme.submit(nvme.command_for(false, at, range.len()))?;
+            nvme.buffer.read(0, &mut to[range]);
+            Ok(())
+        })
+    }
+
+    fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.transfer(Access::Write(block), from.len(), |nvme, at, range| {
+            let command = nvme.command_for(true, at, range.len());
+            nvme.buffer.write(0, &from[range]);
+            nvme.submit(command)
+        })
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        if !self.features.has_cache {
+            return match self.controller.is_stopped() {
+                true => Err(flush_failure(Errno::EIO)),
+                false => Ok(()),
+            };
+        }
+        let flushed = self.submit(Command::flush(self.namespace.number));
+        flushed.map_err(|error| flush_failure(error.errno()))
+    }
+}
+
+fn flush_failure(errno: Errno) -> DeviceError {
+    DeviceError {
+        access: Access::Flush,
+        errno,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! PCI functions that the node was given: claiming one, its registers, memory that it reaches.
+//!
+//! A driver is written against [`Device`], and so tested on any computer with a device that is played.
+//! The protocol is in `abi/include/insula_pci.h`.
+
+mod address;
+mod function;
+mod sys;
+
+pub use address::{AddressError, PciAddress};
+pub use function::{ClaimedFunction, Error, FunctionState, Memory, functions};
+
+use nix::errno::Errno;
+
+/// A device, as its driver has it: registers of 32 bits, and memory that both reach.
+pub trait Device {
+    /// Memory that the device reaches.
+    type Memory: DeviceMemory;
+
+    /// Bytes of its registers.
+    fn size(&self) -> usize;
+
+    /// Reads the register at an offset, a multiple of 4.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn read(&self, offset: usize) -> u32;
+
+    /// Writes the register at an offset. What was written to memory before is there for the device.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn write(&mut self, offset: usize, value: u32);
+
+    /// Lets the device access memory, or not.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    fn enable_dma(&mut self, is_on: bool) -> Result<(), Errno>;
+
+    /// Allocates zeroed memory in whole pages, which lie one behind the other for the device.
+    ///
+    /// # Errors
+    /// [`Errno::ENOMEM`].
+    fn allocate(&mut self, bytes: usize) -> Result<Self::Memory, Errno>;
+}
+
+/// Memory that a device reaches and may change at any time.
+pub trait DeviceMemory {
+    /// Returns where the device finds it: a multiple of the page size.
+    fn device_address(&self) -> u64;
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// Beyond its end.
+    fn read(&self, at: usize, to: &mut [u8]);
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// Beyond its end.
+    fn write(&mut self, at: usize, from: &[u8]);
+
+    /// Reads the aligned word of 32 bits at an offset at once. What the device wrote before it is there
+    /// for later reads.
+    ///
+    /// # Panics
+    /// Beyond its end.
+    fn word(&self, at: usize) -> u32;
+}
