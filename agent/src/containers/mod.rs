@@ -11,6 +11,7 @@
 //! | `criu` | running CRIU |
 //! | `obstacles` | what keeps one from being moved |
 //! | `source`, `target` | the two ends of a move |
+//! | `timers` | timers that CRIU would stop |
 //! | `tree` | processes that plain CRIU has dumped, in a container |
 //!
 //! They are children of the server and end with the node; if the server exits, they go on, but
@@ -26,6 +27,7 @@ mod output;
 mod source;
 mod table;
 mod target;
+mod timers;
 mod tree;
 
 pub(crate) use cgroup::{JOIN, join};

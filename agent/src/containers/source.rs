@@ -5,15 +5,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use insula_agent::container::{ContainerAnswer, DumpAnswer, Dumped, MoveStep};
+use insula_agent::container::{ContainerAnswer, DumpAnswer, Dumped, IMAGES, MoveStep};
 use insula_agent::copy::{CopyMessage, PackError, pack};
 use insula_agent::frame::{self, FrameError, Reader};
 use vsock::VsockStream;
 
 use super::cgroup::Cgroup;
 use super::criu::{Criu, NETWORK};
-use super::namespaces;
 use super::table::{Container, Containers, folder};
+use super::{namespaces, timers};
 
 /// Dumps a container and sends its files; removes it if told so, and otherwise has it go on.
 pub(super) fn serve(
@@ -98,6 +98,7 @@ fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
         .arg(cgroup.path())
         .args(["--external", &format!("net[{network}]:{NETWORK}")]);
     criu.run()?;
+    timers::rearm(&folder.join(IMAGES))?;
     container.log.drain(&container.output)?;
     fs::remove_dir_all(folder.join("work"))?;
     Ok(Dumped {

@@ -1,6 +1,6 @@
 # A tree of processes that has all kinds of state that must outlive a move, and checks it itself: a
 # connection to port 82 that sends a line has it check everything, and gets `ok` or what is wrong.
-import ctypes, fcntl, os, selectors, signal, socket, struct, time, traceback
+import ctypes, fcntl, os, select, selectors, signal, socket, struct, time, traceback
 
 libc = ctypes.CDLL(None, use_errno=True)
 UNREAD = bytes(range(256)) * 16
@@ -60,7 +60,7 @@ messages[0].send(b"one")
 messages[0].send(b"two")
 
 kept, bell = os.eventfd(7, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK)
-expired, once = timer(1e-9, 0), timer(3600, 0)
+expired, once, periodic = timer(1e-9, 0), timer(3600, 0), timer(0.1, 0.1)
 watch = called(libc.inotify_init1(os.O_NONBLOCK))
 os.mkdir("/tmp/watched")
 called(libc.inotify_add_watch(watch, b"/tmp/watched", 0x100))
@@ -120,9 +120,11 @@ def check_descriptors():
     ready = {key.data[1] for key, _ in waited.select(0.5)}
     is_(bell in ready, True, "epoll on an eventfd")
     os.eventfd_read(bell)
-    # Not one that expires again and again: CRIU restores none that has expired meanwhile.
     is_(struct.unpack("Q", os.read(expired, 8))[0], 1, "a timer that has expired")
     called(libc.timerfd_settime(expired, 0, struct.pack("4q", 0, 0, 0, 1), None))
+    for _ in range(2):
+        is_(bool(select.select([periodic], [], [], 20)[0]), True, "a timer that expires again and again")
+        os.read(periodic, 8)
     is_(0 < left_s(once) <= 3600, True, "a timer of an hour")
     name = f"new{checks[0]}"
     open(f"/tmp/watched/{name}", "w").close()
