@@ -99,6 +99,20 @@ pub enum ContainerRequest {
         /// The signal's number.
         signal: i32,
     },
+    /// Copy the memory of one while it runs, and dump it then: [`DumpAnswer`] says what there is to restore,
+    /// and a [`PreCopyStep`] follows. If the connection ends instead, nothing is left of it.
+    PreCopy(String),
+}
+
+/// A step of a move whose memory is copied while the container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PreCopyStep {
+    /// Copy the memory that was not copied yet, or has changed since, as
+    /// [messages of a copy](crate::copy::CopyMessage). The container runs, and another such step follows.
+    Round,
+    /// Dump the container with what has changed since: as
+    /// [`ContainerRequest::Dump`], but if it is [busy](DumpAnswer::Busy), another such step follows.
+    Last,
 }
 
 /// A step of a move, in this order. [`ContainerAnswer`] follows.

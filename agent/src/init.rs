@@ -14,7 +14,7 @@ use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::log::{forward, log};
 use crate::program::Program;
-use crate::{drivers, files, interfaces, power, root, server};
+use crate::{containers, drivers, files, interfaces, power, root, server};
 
 /// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -89,8 +89,11 @@ impl Processes {
                 thread::sleep(PAUSE);
                 self.server = start_server();
             }
-            // An orphan.
-            Ok(_) | Err(Errno::INTR) => {}
+            // An orphan: a container's first process if the server was killed.
+            Ok(Some((pid, status))) => {
+                containers::keep_status(pid, containers::exit_status(status))
+            }
+            Ok(None) | Err(Errno::INTR) => {}
             Err(_) => thread::sleep(PAUSE),
         }
     }

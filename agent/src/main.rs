@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Some(containers::INSIDE) => containers::enter(words),
         Some(containers::TREE) => containers::enter_tree(words),
         Some(containers::FIRST) => containers::run_first(words),
+        Some(containers::HOLD) => containers::hold_input(),
         Some(containers::JOIN) => containers::join(words),
         Some(server::SERVE) => server::serve(),
         _ => {

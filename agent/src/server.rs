@@ -20,6 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves connections forever.
 pub(crate) fn serve() -> ExitCode {
+    // Before anybody asks for them.
+    let containers = Containers::recover();
     let listener = match VsockListener::bind_with_cid_port(VMADDR_CID_ANY, PORT) {
         Ok(listener) => listener,
         Err(error) => {
@@ -27,7 +29,7 @@ pub(crate) fn serve() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let containers = Arc::new(Containers::default());
+    let containers = Arc::new(containers);
     let with_cards = Arc::clone(&containers);
     thread::spawn(move || {
         let ended = with_cards.renew_cards();

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,6 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::cgroup::Cgroup;
+use super::one::Container;
 use crate::program::PATH;
 
 /// CRIU's file in its folder, and the loader of its libraries there.
@@ -46,6 +49,8 @@ const TIMEOUT: Timespec = Timespec {
 /// Files in the folder of all else: CRIU's log, and the id of the first process that it has restored.
 const LOG: &str = "log";
 const PID: &str = "pid";
+/// File there with CRIU's own id.
+const RUNNING: &str = "criu";
 
 /// A run of CRIU for a container.
 #[derive(Debug)]
@@ -59,7 +64,17 @@ impl Criu {
     /// Prepares a run with images and all else in this folder. `action` is CRIU's: `dump` or `restore`.
     /// The words `before` execute it.
     pub(super) fn new(folder: &Path, action: &'static str, before: &[&str]) -> io::Result<Self> {
-        let (images, work) = (folder.join(IMAGES), folder.join(WORK));
+        Self::with_images(folder, IMAGES, action, before)
+    }
+
+    /// The same with images in a folder of that name there.
+    pub(super) fn with_images(
+        folder: &Path,
+        images: &str,
+        action: &'static str,
+        before: &[&str],
+    ) -> io::Result<Self> {
+        let (images, work) = (folder.join(images), folder.join(WORK));
         for folder in [&images, &work] {
             fs::create_dir_all(folder)?;
         }
@@ -93,9 +108,24 @@ impl Criu {
         }
     }
 
-    /// The command, to be given more.
-    pub(super) fn command(&mut self) -> &mut Command {
-        &mut self.command
+    /// The command, with what every run has that reads a container with this first process.
+    pub(super) fn reads(&mut self, container: &Container, pid: Pid) -> io::Result<&mut Command> {
+        let network = container.network.metadata()?.ino();
+        let cgroup = Cgroup::of(&container.spec.name);
+        self.command
+            .args(["--tree", &pid.as_raw_nonzero().to_string()])
+            .arg("--freeze-cgroup")
+            .arg(cgroup.path())
+            .args(["--external", &format!("net[{network}]:{NETWORK}")]);
+        Ok(&mut self.command)
+    }
+
+    /// Has it write no more of the memory than what has changed since it was written to the images
+    /// in another folder beside its own, and note what changes from now on.
+    pub(super) fn changes_since(&mut self, images: &str) {
+        let images = format!("../{images}");
+        self.command
+            .args(["--track-mem", "--prev-images-dir", &images]);
     }
 
     /// The command, with what every restore has: the processes stand still, and the first one's id is
@@ -112,6 +142,7 @@ impl Criu {
     /// Runs it; its error is CRIU's first.
     pub(super) fn run(&mut self) -> io::Result<()> {
         let mut child = self.command.spawn()?;
+        fs::write(self.work.join(RUNNING), child.id().to_string())?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         if !is_ready_in_time(&ended)? {
             child.kill()?;
@@ -129,6 +160,24 @@ impl Criu {
         let log = fs::read(self.work.join(LOG)).unwrap_or_default();
         let reason = reason(&String::from_utf8_lossy(&log));
         Err(io::Error::other(format!("criu {}: {reason}", self.action)))
+    }
+}
+
+/// Waits for the end of a run with a container's folder that was begun by a server that was killed.
+pub(super) fn wait_for_end(folder: &Path) -> io::Result<()> {
+    let work = folder.join(WORK);
+    let Ok(pid) = fs::read_to_string(work.join(RUNNING)) else {
+        return Ok(());
+    };
+    let words = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+    let is_its = String::from_utf8_lossy(&words).contains(&*work.to_string_lossy());
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
+    let Some(pid) = pid.filter(|_| is_its) else {
+        return Ok(());
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(ended) => is_ready_in_time(&ended).map(drop),
+        Err(_) => Ok(()),
     }
 }
 

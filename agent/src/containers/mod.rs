@@ -2,7 +2,8 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | `table` | the node's containers, and their states |
+//! | `table` | the node's containers, and requests about them |
+//! | `one`, `start` | one of them, its first process and its state |
 //! | `namespaces` | namespaces for one, with its network card |
 //! | `cards` | the node's network card, with which theirs go and come |
 //! | `inside` | its first process, until it executes the program |
@@ -11,20 +12,27 @@
 //! | `criu` | running CRIU |
 //! | `obstacles` | what keeps one from being moved |
 //! | `source`, `target` | the two ends of a move |
+//! | `pre_copy` | a source whose memory is copied while the container runs |
 //! | `timers` | timers that CRIU would stop |
+//! | `kept`, `recover` | what outlives the server, and how the next one takes containers over |
 //! | `tree` | processes that plain CRIU has dumped, in a container |
 //!
-//! They are children of the server and end with the node; if the server exits, they go on, but
-//! cannot be named any more.
+//! They are children of the server and end with the node; if the server is killed, they go on, and the next
+//! server takes them over.
 
 mod cards;
 mod cgroup;
 mod criu;
 mod inside;
+mod kept;
 mod namespaces;
 mod obstacles;
+mod one;
 mod output;
+mod pre_copy;
+mod recover;
 mod source;
+mod start;
 mod table;
 mod target;
 mod timers;
@@ -32,6 +40,8 @@ mod tree;
 
 pub(crate) use cgroup::{JOIN, join};
 pub(crate) use inside::{INSIDE, enter};
+pub(crate) use kept::{HOLD, hold_input, keep_status};
+pub(crate) use one::exit_status;
 pub(crate) use table::Containers;
 pub(crate) use tree::{FIRST, TREE, enter as enter_tree, run_first};
 

@@ -18,6 +18,7 @@ use std::thread;
 
 use insula_agent::container::card;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::route::{MacvlanRequest, RouteSocket};
@@ -120,6 +121,11 @@ pub(super) fn enter_mounts(root: &str) -> io::Result<()> {
     mount_change("/", private)?;
     fs::create_dir_all(root)?;
     Ok(mount_bind("/", root)?)
+}
+
+/// The network namespace of a process.
+pub(super) fn network_of(pid: Pid) -> io::Result<File> {
+    File::open(format!("/proc/{}/ns/net", pid.as_raw_nonzero()))
 }
 
 /// Removes the card in a network namespace: no packet leaves it any more.

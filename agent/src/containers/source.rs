@@ -2,17 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use insula_agent::container::{ContainerAnswer, DumpAnswer, Dumped, IMAGES, MoveStep};
-use insula_agent::copy::{CopyMessage, PackError, pack};
+use insula_agent::copy::{Copied, CopyMessage, PackError, pack};
 use insula_agent::frame::{self, FrameError, Reader};
+use rustix::process::Pid;
 use vsock::VsockStream;
 
 use super::cgroup::Cgroup;
-use super::criu::{Criu, NETWORK};
-use super::table::{Container, Containers, folder};
+use super::criu::{Criu, WORK};
+use super::one::{Container, folder};
+use super::pre_copy::remove_rounds;
+use super::table::Containers;
 use super::{namespaces, timers};
 
 /// Dumps a container and sends its files; removes it if told so, and otherwise has it go on.
@@ -22,42 +24,65 @@ pub(super) fn serve(
     stream: &VsockStream,
     mut reader: Reader<VsockStream>,
 ) -> Result<(), FrameError> {
-    let found = containers.find(name).and_then(|one| {
-        let pid = one.begin_move()?;
-        Ok((one, pid.as_raw_nonzero().get()))
-    });
-    let (container, pid) = match found {
+    let container = match containers.find(name) {
         Ok(found) => found,
         Err(error) => return refuse(&error, stream),
     };
-    let folder = folder(name);
-    let decided = match dump(&container, pid, &folder) {
+    let _alone = container.lock_copying();
+    dump_and_send(containers, &container, None, (stream, &mut reader)).map(drop)
+}
+
+/// What has become of a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// The container goes on here, or was removed.
+    Ended,
+    /// It goes on, since it was busy.
+    Busy,
+}
+
+/// Dumps a container, beside images of its memory in the folder `parent` if there are, and sends its files;
+/// removes it if told so, and otherwise has it go on.
+pub(super) fn dump_and_send(
+    containers: &Containers,
+    container: &Container,
+    parent: Option<&str>,
+    (stream, reader): (&VsockStream, &mut Reader<VsockStream>),
+) -> Result<Decided, FrameError> {
+    let pid = match container.begin_move() {
+        Ok(pid) => pid,
+        Err(error) => return refuse(&error, stream).map(|()| Decided::Ended),
+    };
+    let folder = folder(&container.spec.name);
+    let decided = match dump(container, pid, &folder, parent) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            go_on(&container, &folder)?;
-            return Ok(frame::write(stream, &DumpAnswer::Busy)?);
+            go_on(container, &folder)?;
+            frame::write(stream, &DumpAnswer::Busy)?;
+            return Ok(Decided::Busy);
         }
-        Ok(dumped) => send(&folder, dumped, stream, &mut reader),
+        Ok(dumped) => send(&folder, dumped, stream, reader),
         Err(error) => {
-            go_on(&container, &folder)?;
-            return refuse(&error, stream);
+            go_on(container, &folder)?;
+            return refuse(&error, stream).map(|()| Decided::Ended);
         }
     };
     if matches!(decided, Ok(Some(MoveStep::Release))) {
-        containers.discard(&container)?;
-        return Ok(frame::write(stream, &ContainerAnswer::Done)?);
+        containers.discard(container)?;
+        frame::write(stream, &ContainerAnswer::Done)?;
+        return Ok(Decided::Ended);
     }
-    go_on(&container, &folder)?;
-    decided.map(drop)
+    go_on(container, &folder)?;
+    decided.map(|_| Decided::Ended)
 }
 
-fn refuse(error: &io::Error, stream: &VsockStream) -> Result<(), FrameError> {
+pub(super) fn refuse(error: &io::Error, stream: &VsockStream) -> Result<(), FrameError> {
     let refused = DumpAnswer::Refused(error.to_string());
     Ok(frame::write(stream, &refused)?)
 }
 
 /// Has the container go on here.
 fn go_on(container: &Container, folder: &Path) -> io::Result<()> {
-    for part in ["images", "work"] {
+    for part in [IMAGES, WORK] {
         // It may not have come so far.
         let _ = fs::remove_dir_all(folder.join(part));
     }
@@ -72,39 +97,60 @@ fn send(
     reader: &mut Reader<VsockStream>,
 ) -> Result<Option<MoveStep>, FrameError> {
     frame::write(stream, &DumpAnswer::Dumped(dumped))?;
-    match pack(folder, &mut |message| frame::write(stream, message)) {
+    send_files(stream, |send| pack(folder, send))?;
+    reader.read()
+}
+
+/// Sends files, and how that has ended.
+pub(super) fn send_files(
+    stream: &VsockStream,
+    pack: impl FnOnce(&mut dyn FnMut(&CopyMessage<'_>) -> io::Result<()>) -> Result<Copied, PackError>,
+) -> Result<(), FrameError> {
+    match pack(&mut |message| frame::write(stream, message)) {
         Ok(copied) => frame::write(stream, &CopyMessage::End(copied))?,
         Err(PackError::Send(error)) => return Err(error.into()),
         Err(error) => frame::write(stream, &CopyMessage::Failed(&error.to_string()))?,
     }
-    reader.read()
+    Ok(())
+}
+
+/// What there is to restore of a container with this first process.
+pub(super) fn description(container: &Container, pid: Pid) -> Dumped {
+    let pid = pid.as_raw_nonzero();
+    let output = fs::read_link(format!("/proc/{pid}/fd/1")).unwrap_or_default();
+    Dumped {
+        spec: container.spec.clone(),
+        output: output.to_string_lossy().into_owned(),
+    }
 }
 
 /// Dumps a container to files in its folder, and leaves it standing still, also on failure.
-fn dump(container: &Container, pid: i32, folder: &Path) -> io::Result<Dumped> {
-    let output = fs::read_link(format!("/proc/{pid}/fd/1")).unwrap_or_default();
-    let network = container.network.metadata()?.ino();
+fn dump(
+    container: &Container,
+    pid: Pid,
+    folder: &Path,
+    parent: Option<&str>,
+) -> io::Result<Dumped> {
+    let dumped = description(container, pid);
     let cgroup = Cgroup::of(&container.spec.name);
     cgroup.freeze(true)?;
     // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
     namespaces::take_card_down(&container.network)?;
-    if has_unowned_connection(pid) {
+    if has_unowned_connection(pid.as_raw_nonzero().get()) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     let mut criu = Criu::new(folder, "dump", &[])?;
-    criu.command()
-        .args(["--tree", &pid.to_string(), "--leave-running"])
-        .arg("--freeze-cgroup")
-        .arg(cgroup.path())
-        .args(["--external", &format!("net[{network}]:{NETWORK}")]);
+    criu.reads(container, pid)?.arg("--leave-running");
+    if let Some(parent) = parent {
+        criu.changes_since(parent);
+    }
     criu.run()?;
     timers::rearm(&folder.join(IMAGES))?;
     container.log.drain(&container.output)?;
-    fs::remove_dir_all(folder.join("work"))?;
-    Ok(Dumped {
-        spec: container.spec.clone(),
-        output: output.to_string_lossy().into_owned(),
-    })
+    fs::remove_dir_all(folder.join(WORK))?;
+    // The target has those.
+    remove_rounds(folder)?;
+    Ok(dumped)
 }
 
 /// States of a connection that is being made by a peer, and of a socket that listens.

@@ -16,8 +16,9 @@ use vsock::VsockStream;
 
 use super::cgroup::{Cgroup, JOIN};
 use super::criu::{Criu, NETWORK, WORK, restored_process};
-use super::table::{Container, Containers, Files, folder, remove_folder};
-use super::{FOLDER, namespaces, tree};
+use super::one::{Container, Files, Parent, folder, remove_folder};
+use super::table::Containers;
+use super::{FOLDER, namespaces, pre_copy, tree};
 use crate::program::SELF;
 
 /// Where CRIU finds the root of the container.
@@ -83,7 +84,10 @@ fn follow(
     frame::write(stream, &ContainerAnswer::Done)?;
     while let Some(step) = reader.read()? {
         match step {
-            MoveStep::Keep => *kept = true,
+            MoveStep::Keep => {
+                container.keep_restored()?;
+                *kept = true;
+            }
             MoveStep::Resume if *kept || origin == Origin::Folder => {
                 container.resume()?;
                 *kept = true;
@@ -136,7 +140,8 @@ fn restore_files(imported: Imported) -> io::Result<Arc<Container>> {
     for part in [IMAGES, WORK] {
         fs::remove_dir_all(folder(&spec.name).join(part))?;
     }
-    Ok(Container::adopt(spec, pid, Phase::Restored, files))
+    pre_copy::remove_rounds(&folder(&spec.name))?;
+    Container::adopt(spec, (pid, Parent::Server), Phase::Restored, files)
 }
 
 /// Restores a whole container; its first process.

@@ -25,9 +25,9 @@ use signal_hook::iterator::Signals;
 
 use super::cgroup::Cgroup;
 use super::criu::{Criu, WORK, is_ready_in_time, restored_process};
+use super::inside;
 use super::namespaces::{self, Carrier};
-use super::table::{Files, folder};
-use super::{inside, table};
+use super::one::{self, Files, folder};
 use crate::program::{PATH, SELF};
 
 /// Role of this program: to restore processes as a container's first one. Its name, its folder and what
@@ -216,7 +216,7 @@ pub(crate) fn run_first(mut words: impl Iterator<Item = OsString>) -> ExitCode {
 fn reap(first: Pid) -> Option<ExitStatus> {
     loop {
         match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == first => return Some(table::exit_status(status)),
+            Ok(Some((pid, status))) if pid == first => return Some(one::exit_status(status)),
             Ok(Some(_)) | Err(Errno::INTR) => {}
             // None left, or none that has ended.
             Ok(None) => return None,

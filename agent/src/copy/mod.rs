@@ -9,7 +9,7 @@ mod unpack;
 
 use serde::{Deserialize, Serialize};
 
-pub use pack::{PackError, pack};
+pub use pack::{PackError, pack, pack_part};
 pub use unpack::{Target, UnpackError, unpack};
 
 /// The bits of a file's mode that are kept: no set-user-ID, set-group-ID or sticky bit.
@@ -18,7 +18,7 @@ const MODE_BITS: u32 = 0o777;
 /// A message of a copy.
 ///
 /// The first is a file, or a folder whose content follows, each folder before its content. Paths
-/// are relative to the first, whose own is empty.
+/// are relative to the first, whose own is empty. It may come again, before more of its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyMessage<'a> {
     /// A folder.

@@ -58,6 +58,34 @@ pub fn pack(
     Ok(packer.copied)
 }
 
+/// The same of the folder `name` in the folder `path`, as the rest of its content was left out.
+///
+/// # Errors
+/// [`PackError`]; the messages sent are incomplete.
+pub fn pack_part(
+    path: &Path,
+    name: &str,
+    send: &mut dyn FnMut(&CopyMessage<'_>) -> io::Result<()>,
+) -> Result<Copied, PackError> {
+    let part = path.join(name);
+    let failed = failed(&part);
+    let opened = [path, &part].map(|path| -> Result<_, Errno> {
+        let folder = openat(CWD, path, READING | OFlags::DIRECTORY, Mode::empty())?;
+        let stat = fstat(&folder)?;
+        Ok((folder, stat))
+    });
+    let [top, part] = opened;
+    let (top, (folder, stat)) = (top.map_err(&failed)?, part.map_err(&failed)?);
+    let mut packer = Packer {
+        top: path,
+        send,
+        copied: Copied::default(),
+    };
+    packer.announce(&top.1, Path::new(""))?;
+    packer.folder(folder, &stat, Path::new(name))?;
+    Ok(packer.copied)
+}
+
 /// Flags of opening for reading. Without `NONBLOCK` opening a pipe would wait for a writer.
 const READING: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
@@ -91,11 +119,16 @@ impl Packer<'_> {
         }
     }
 
-    fn folder(&mut self, folder: OwnedFd, stat: &Stat, path: &Path) -> Result<(), PackError> {
+    /// Sends a folder, whose content follows.
+    fn announce(&mut self, stat: &Stat, path: &Path) -> io::Result<()> {
         (self.send)(&CopyMessage::Folder {
             path: path.as_os_str().as_bytes(),
             mode: stat.st_mode & MODE_BITS,
-        })?;
+        })
+    }
+
+    fn folder(&mut self, folder: OwnedFd, stat: &Stat, path: &Path) -> Result<(), PackError> {
+        self.announce(stat, path)?;
         let failed = failed(&self.place(path));
         for entry in Dir::read_from(&folder).map_err(&failed)? {
             let entry = entry.map_err(&failed)?;

@@ -229,3 +229,40 @@ proptest! {
         prop_assert_eq!(names(scratch.path()), ["outside", "to"]);
     }
 }
+
+#[test]
+fn parts_of_a_folder_come_together_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    for part in ["one", "two"] {
+        fs::create_dir_all(from.join(part).join("deep")).unwrap();
+        fs::write(from.join(part).join("deep/file"), part).unwrap();
+    }
+    symlink("../one", from.join("two/parent")).unwrap();
+    fs::write(from.join("left-out"), "").unwrap();
+    let mut bytes = Vec::new();
+    for part in ["one", "two"] {
+        let mut send = |message: &CopyMessage<'_>| frame::write(&mut bytes, message);
+        pack_part(&from, part, &mut send).unwrap();
+    }
+    frame::write(&mut bytes, &CopyMessage::End(Copied::default())).unwrap();
+    unpacked(&bytes, &to, Some("from")).unwrap();
+    assert_eq!(names(&to), ["one", "two"]);
+    assert_eq!(fs::read(to.join("two/parent/deep/file")).unwrap(), b"one");
+    assert_eq!(fs::read(to.join("two/deep/file")).unwrap(), b"two");
+
+    // A file is no folder to put parts in.
+    let mixed = frames(&[
+        CopyMessage::File {
+            path: b"",
+            mode: 0o600,
+            modified_unix_s: 0,
+        },
+        CopyMessage::Folder {
+            path: b"",
+            mode: 0o700,
+        },
+    ]);
+    let refused = unpacked(&mixed, &scratch.path().join("file"), None).unwrap_err();
+    assert!(matches!(refused, UnpackError::InvalidOrder), "{refused}");
+}

@@ -148,6 +148,8 @@ impl Unpacker {
         }
         self.finish()?;
         match *message {
+            // It is there.
+            CopyMessage::Folder { path: b"", .. } if self.folder.is_some() => Ok(()),
             CopyMessage::Folder { path, mode } => self.create_entry(path, |parent, name| {
                 make_folder(parent.as_fd(), name, mode).map(|()| None)
             }),

@@ -73,17 +73,7 @@ pub(super) enum Command {
     /// Move a running process of this system onto a node of the lightweight kernel: its threads go on
     /// there, its files and sockets stay. Or move a container to another Linux node, with its
     /// connections
-    Move {
-        /// Id of the process, or name of the container
-        #[arg(value_name = "PID|CONTAINER")]
-        what: Movable,
-        /// The node; `base` for a process that goes back
-        #[arg(value_name = "NODE")]
-        name: Name,
-        /// Only tell whether it can be moved, and why not
-        #[arg(long)]
-        check: bool,
-    },
+    Move(Move),
     /// Change the kernel under the containers of a node: start a node of another image beside it, move
     /// them there one by one with their connections, and have it take the old one's name and place. If
     /// anything fails, all is as before
@@ -485,6 +475,23 @@ pub(super) struct Restore {
     /// Restore it with its TCP connections closed
     #[arg(long)]
     pub(super) tcp_close: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Move {
+    /// Id of the process, or name of the container
+    #[arg(value_name = "PID|CONTAINER")]
+    pub(super) what: Movable,
+    /// The node; `base` for a process that goes back
+    #[arg(value_name = "NODE")]
+    pub(super) name: Name,
+    /// Only tell whether it can be moved, and why not
+    #[arg(long)]
+    pub(super) check: bool,
+    /// Copy a container's memory first, while it runs: for much of it, it stands still for less time, and
+    /// the move as a whole takes more
+    #[arg(long, conflicts_with = "check")]
+    pub(super) pre_copy: bool,
 }
 
 /// What can be moved.

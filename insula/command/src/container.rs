@@ -9,13 +9,14 @@ use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container::{
-    self, CheckpointRequest, ContainerRecord, ContainerView, RestoreRequest, StartRequest,
+    self, CheckpointRequest, ContainerMove, ContainerRecord, ContainerView, RestoreRequest,
+    StartRequest,
 };
 use insula_node::{Handle, NodeView};
 use nix::unistd::dup2_stdout;
 use serde_json::{Value, json};
 
-use super::cli::{Exec, Logs, Restore};
+use super::cli::{Exec, Logs, Move, Restore};
 use super::exec::{FAILED, fail};
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
@@ -162,21 +163,25 @@ pub(super) fn logs(
 }
 
 /// Moves a container to another node, or tells whether it can be moved.
-pub(super) fn migrate(
-    context: &Context,
-    name: &Name,
-    node: &Name,
-    only_check: bool,
-) -> Result<(), Failure> {
-    let driver = context.driver()?;
-    if only_check {
+pub(super) fn migrate(context: &Context, name: &Name, options: &Move) -> Result<(), Failure> {
+    let (driver, node) = (context.driver()?, &options.name);
+    if options.check {
         container::check_move(&driver, &context.root, name, node)?;
         return output::line(&format!("container '{name}' can be moved to '{node}'"));
     }
-    let moved = container::move_to(&driver, &context.root, name, node)?;
+    let request = ContainerMove {
+        name,
+        target: node,
+        pre_copy: options.pre_copy,
+    };
+    let moved = container::move_to(&driver, &context.root, &request)?;
     let stood_ms = moved.stood_still.as_secs_f64() * 1e3;
+    let before = match moved.pre_copied_bytes {
+        0 => String::new(),
+        bytes => format!(" after {} KiB", bytes >> 10),
+    };
     output::line(&format!(
-        "container '{name}' runs on '{node}': {} KiB of images, stood still for {stood_ms:.0} ms, {} \
+        "container '{name}' runs on '{node}': {} KiB of images{before}, stood still for {stood_ms:.0} ms, {} \
          packets held",
         moved.image_bytes >> 10,
         moved.held_packets

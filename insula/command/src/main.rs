@@ -104,7 +104,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Run(options) => node::run(context, *options)?,
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
-        Command::Move { what, name, check } => migrate::migrate(context, &what, &name, check)?,
+        Command::Move(options) => migrate::migrate(context, &options)?,
         Command::Checkpoint {
             name,
             export,

@@ -1,26 +1,29 @@
 //! `insula move`.
 
+use insula_base::error::Error;
 use insula_driver::name::Name;
 use insula_exec::program;
 use insula_migrate::{MoveRequest, Moved};
 
-use super::cli::Movable;
+use super::cli::{Movable, Move};
 use super::{Context, Failure, container, output};
 
 /// Stands for the base in place of a node.
 const BASE: &str = "base";
 
 /// Moves a process or a container to a node, or tells whether it can be moved.
-pub(super) fn migrate(
-    context: &Context,
-    what: &Movable,
-    node: &Name,
-    only_check: bool,
-) -> Result<(), Failure> {
-    match what {
-        Movable::Process(pid) => move_process(context, *pid, node, only_check),
-        Movable::Container(name) => container::migrate(context, name, node, only_check),
+pub(super) fn migrate(context: &Context, options: &Move) -> Result<(), Failure> {
+    match &options.what {
+        Movable::Process(_) if options.pre_copy => Err(Failure::from(not_copied())),
+        Movable::Process(pid) => move_process(context, *pid, &options.name, options.check),
+        Movable::Container(name) => container::migrate(context, name, options),
     }
+}
+
+fn not_copied() -> Error {
+    Error::new("a process keeps its memory when it is moved")
+        .untouched()
+        .hint("leave out --pre-copy, which is for containers")
 }
 
 fn move_process(context: &Context, pid: i32, node: &Name, only_check: bool) -> Result<(), Failure> {

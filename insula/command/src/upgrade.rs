@@ -129,6 +129,7 @@ mod tests {
             moved: MovedContainer {
                 stood_still: Duration::from_millis(7),
                 image_bytes: 4096,
+                pre_copied_bytes: 0,
                 held_packets: 2,
             },
         };
@@ -138,7 +139,8 @@ mod tests {
         );
         let wanted = json!({
             "event": "moved", "container": "shop", "node": "web",
-            "stood_still_ns": 7_000_000, "image_bytes": 4096, "held_packets": 2,
+            "stood_still_ns": 7_000_000, "image_bytes": 4096,
+            "pre_copied_bytes": 0, "held_packets": 2,
         });
         assert_eq!(json!(moved), wanted);
         let named = UpgradeEvent::Named {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use insula_agent::Request;
 use insula_agent::container::{
-    ContainerAnswer, ContainerRequest, DumpAnswer, Dumped, IMAGES, Imported, MoveStep,
+    ContainerAnswer, ContainerRequest, DumpAnswer, Dumped, IMAGES, Imported, MoveStep, PreCopyStep,
 };
 use insula_agent::copy::{Copied, CopyMessage, Target, unpack};
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
@@ -22,6 +22,13 @@ use crate::agent::to_agent_at_once;
 
 /// Time that CRIU has for a dump or a restore.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Whether no files follow others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IsLast {
+    Yes,
+    No,
+}
 
 /// The agent at one end of a move. Dropping it ends the connection, with which that end gives up.
 pub(super) struct Peer<'a> {
@@ -55,6 +62,28 @@ impl<'a> Peer<'a> {
     pub(super) fn dump(&mut self, name: &Name) -> Result<Dumped, Error> {
         let request = ContainerRequest::Dump(name.to_string());
         self.send(&Request::Container(request))?;
+        self.dumped()
+    }
+
+    /// Begins to copy the container's memory while it runs.
+    pub(super) fn pre_copy(&mut self, name: &Name) -> Result<Dumped, Error> {
+        let request = ContainerRequest::PreCopy(name.to_string());
+        self.send(&Request::Container(request))?;
+        self.dumped()
+    }
+
+    /// Has it copy memory that has changed; files follow.
+    pub(super) fn pre_copy_round(&mut self) -> Result<(), Error> {
+        self.send(&PreCopyStep::Round)
+    }
+
+    /// Has the container dumped after that; its files follow.
+    pub(super) fn pre_copy_last(&mut self) -> Result<Dumped, Error> {
+        self.send(&PreCopyStep::Last)?;
+        self.dumped()
+    }
+
+    fn dumped(&mut self) -> Result<Dumped, Error> {
         match receive(&mut self.reader, self.node)? {
             DumpAnswer::Dumped(dumped) => Ok(dumped),
             DumpAnswer::Refused(reason) => Err(refused(self.node, &reason)),
@@ -62,13 +91,20 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Forwards a container's files to the target, which restores it from them; their size in bytes.
-    pub(super) fn forward(&mut self, to: &mut Peer<'_>, dumped: Dumped) -> Result<u64, Error> {
-        to.send(&Request::Container(ContainerRequest::Restore(dumped)))?;
+    /// Has it restore a container, whose files follow.
+    pub(super) fn restore(&mut self, dumped: Dumped) -> Result<(), Error> {
+        self.send(&Request::Container(ContainerRequest::Restore(dumped)))
+    }
+
+    /// Forwards files of a container to the target; their size in bytes. After the last ones the target has
+    /// restored it.
+    pub(super) fn forward(&mut self, to: &mut Peer<'_>, last: IsLast) -> Result<u64, Error> {
         let mut bytes = 0;
         loop {
             let message: CopyMessage<'_> = receive(&mut self.reader, self.node)?;
-            to.send(&message)?;
+            if last == IsLast::Yes || !matches!(message, CopyMessage::End(_)) {
+                to.send(&message)?;
+            }
             match message {
                 CopyMessage::Bytes(content) => bytes += content.len() as u64,
                 CopyMessage::End(_) => break,
@@ -76,7 +112,9 @@ impl<'a> Peer<'a> {
                 _ => {}
             }
         }
-        to.answer()?;
+        if last == IsLast::Yes {
+            to.answer()?;
+        }
         Ok(bytes)
     }
 

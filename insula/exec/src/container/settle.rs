@@ -138,7 +138,8 @@ pub(super) fn node_id(driver: &Driver, node: &Name) -> Option<u32> {
     Some(handle.info.id)
 }
 
-fn has_ended(driver: &Driver, node: &Name) -> bool {
+/// Whether a node does not run any more.
+pub(super) fn has_ended(driver: &Driver, node: &Name) -> bool {
     match insula_node::find(driver, node) {
         Ok(handle) => !handle.is_running(),
         Err(error) => error.kind == Kind::NoNode,

@@ -7,7 +7,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::container::MoveStep;
+use insula_agent::container::{Dumped, MoveStep};
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
@@ -18,9 +18,10 @@ use serde::{Serialize, Serializer};
 
 use super::ask::refused;
 use super::check::{check, not_moved};
-use super::peer::Peer;
+use super::peer::{IsLast, Peer};
+use super::pre_copy::PreCopied;
 use super::record::{self, ContainerRecord, Records, read};
-use super::settle::{locate, node_id, settle, source_has_it};
+use super::settle::{has_ended, locate, node_id, settle, source_has_it};
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,8 +31,21 @@ pub struct MovedContainer {
     pub stood_still: Duration,
     /// Bytes of its images and its log.
     pub image_bytes: u64,
+    /// Bytes of its memory that were copied before, while it ran.
+    pub pre_copied_bytes: u64,
     /// Packets that were held for it meanwhile.
     pub held_packets: usize,
+}
+
+/// A container to be moved.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerMove<'a> {
+    /// Its name.
+    pub name: &'a Name,
+    /// The node.
+    pub target: &'a Name,
+    /// Whether its memory is copied while it runs, first.
+    pub pre_copy: bool,
 }
 
 fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -55,13 +69,31 @@ pub fn check_move(driver: &Driver, root: &Root, name: &Name, target: &Name) -> R
 pub fn move_to(
     driver: &Driver,
     root: &Root,
-    name: &Name,
-    target: &Name,
+    request: &ContainerMove<'_>,
 ) -> Result<MovedContainer, Error> {
+    let target = request.target;
     let _lock = record::lock_moves(root)?;
-    let record = as_it_is(driver, root, name)?;
+    let record = as_it_is(driver, root, request.name)?;
     check(driver, &record, target)?;
-    until_not_busy(|| attempt(driver, root, record.clone(), target))
+    let mut ends = Ends {
+        pre_copied: None,
+        source: &record.node,
+        target,
+    };
+    if request.pre_copy {
+        let copied = PreCopied::copy(driver, &record, &record.node, target);
+        ends.pre_copied =
+            Some(copied.map_err(|error| not_moved_to(driver, &record, target, error))?);
+    }
+    until_not_busy(|| attempt(driver, root, record.clone(), &mut ends))
+}
+
+/// Both ends of a move.
+struct Ends<'a> {
+    /// The connections to them, by which memory was copied already.
+    pre_copied: Option<PreCopied<'a>>,
+    source: &'a Name,
+    target: &'a Name,
 }
 
 /// The record of a container that nobody else moves, once an interrupted move of it is settled.
@@ -93,15 +125,16 @@ fn attempt(
     driver: &Driver,
     root: &Root,
     record: ContainerRecord,
-    target: &Name,
+    ends: &mut Ends<'_>,
 ) -> Result<MovedContainer, Error> {
     let name = record.name.clone();
+    let pre_copied_bytes = ends.pre_copied.as_ref().map_or(0, PreCopied::bytes);
     let began = Instant::now();
     let hold = record.address.map(PacketHold::begin).transpose();
     let hold = hold.map_err(|error| not_moved(&name).because(error).leaving(GOES_ON))?;
-    let moved = transfer(driver, root, record, target);
+    let moved = transfer(driver, root, record, ends);
     let stood_still = began.elapsed();
-    let at = read(root, &name)?.map_or_else(|| target.clone(), |record| record.node);
+    let at = read(root, &name)?.map_or_else(|| ends.target.clone(), |record| record.node);
     let held = hold.map(|hold| {
         hold.release(node::find(driver, &at)?.info.id)
             .map_err(released)
@@ -110,6 +143,7 @@ fn attempt(
     Ok(MovedContainer {
         stood_still,
         image_bytes,
+        pre_copied_bytes,
         held_packets: held.transpose()?.unwrap_or(0),
     })
 }
@@ -119,24 +153,44 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// What every failure before the last steps leaves.
 const GOES_ON: &str = "it goes on where it was";
+/// What the end of the node leaves on which it is.
+const ENDED: &str = "it has ended with its node";
+
+/// The error of a move that was not made.
+fn not_moved_to(driver: &Driver, record: &ContainerRecord, target: &Name, error: Error) -> Error {
+    let context = format!(
+        "the container '{}' was not moved to '{target}'",
+        record.name
+    );
+    let left = match has_ended(driver, &record.node) {
+        true => ENDED,
+        false => GOES_ON,
+    };
+    error.context(context).leaving(left)
+}
+
+/// The error of a move to a node that has ended since.
+fn ended(record: &ContainerRecord, target: &Name, error: Error) -> Error {
+    let context = format!("the container '{}' was moved to '{target}'", record.name);
+    error.context(context).leaving(ENDED)
+}
 
 /// Moves it, and returns the size of its files in bytes.
 fn transfer(
     driver: &Driver,
     root: &Root,
     mut record: ContainerRecord,
-    target: &Name,
+    ends: &mut Ends<'_>,
 ) -> Result<u64, Error> {
-    let name = record.name.clone();
-    let failed = |error: Error| {
-        let context = format!("the container '{name}' was not moved to '{target}'");
-        error.context(context).leaving(GOES_ON)
-    };
-    let source = record.node.clone();
-    let copied = copy(driver, &record, &source, target);
+    let target = ends.target;
+    let before = record.clone();
+    let failed = |error: Error| not_moved_to(driver, &before, target, error);
+    let copied = copy(driver, &record, ends);
     let (mut from, mut to, bytes) = copied.map_err(|error| {
-        // The connections have ended. It goes on when the source has seen that.
-        let _ = source_has_it(driver, &record);
+        // It goes on when the source has seen that the connection has ended, if it has.
+        if ends.pre_copied.is_none() {
+            let _ = source_has_it(driver, &record);
+        }
         failed(error)
     })?;
     record.moving_to = Some(target.clone());
@@ -156,12 +210,24 @@ fn transfer(
     let settled = settle(driver, root, record)?;
     match (stepped, settled.node == *target) {
         (Err(error), false) => Err(failed(error)),
+        (Err(error), true) if has_ended(driver, target) => Err(ended(&before, target, error)),
         _ => Ok(bytes),
     }
 }
 
 /// Has the source dump it and the target restore it. Returns both, and the size of its files in bytes.
 fn copy<'a>(
+    driver: &Driver,
+    record: &ContainerRecord,
+    ends: &mut Ends<'a>,
+) -> Result<(Peer<'a>, Peer<'a>, u64), Error> {
+    match ends.pre_copied.take() {
+        Some(copied) => copied.finish(&mut ends.pre_copied),
+        None => copy_at_once(driver, record, ends.source, ends.target),
+    }
+}
+
+fn copy_at_once<'a>(
     driver: &Driver,
     record: &ContainerRecord,
     source: &'a Name,
@@ -171,12 +237,18 @@ fn copy<'a>(
     let dumped = from.dump(&record.name)?;
     // Not before: an agent waits 10 s for a request.
     let mut to = Peer::connect(driver, target)?;
-    // A node cannot have another one take a name or an address of others.
-    if dumped.spec.name != record.name.as_str() || dumped.spec.address != record.address {
-        return Err(refused(source, "this is another container"));
-    }
-    let bytes = from.forward(&mut to, dumped)?;
+    is_it(record, &dumped).map_err(|reason| refused(source, reason))?;
+    to.restore(dumped)?;
+    let bytes = from.forward(&mut to, IsLast::Yes)?;
     Ok((from, to, bytes))
+}
+
+/// A node cannot have another one take a name or an address of others.
+pub(super) fn is_it(record: &ContainerRecord, dumped: &Dumped) -> Result<(), &'static str> {
+    match dumped.spec.name == record.name.as_str() && dumped.spec.address == record.address {
+        true => Ok(()),
+        false => Err("this is another container"),
+    }
 }
 
 fn no_container(name: &Name) -> Error {

@@ -24,7 +24,7 @@ use insula_node as node;
 use insula_supervisor as supervisor;
 
 use crate::agent::to_agent;
-use crate::container;
+use crate::container::{self, ContainerMove};
 
 pub use beside::beside;
 pub use event::{Observer, UpgradeEvent};
@@ -143,7 +143,12 @@ impl Upgrade<'_> {
         let records = container::all(self.driver, self.root)?;
         for name in plan::running(self.driver, &records, from)? {
             self.interrupt.check()?;
-            let moved = container::move_to(self.driver, self.root, &name, to)?;
+            let request = ContainerMove {
+                name: &name,
+                target: to,
+                pre_copy: false,
+            };
+            let moved = container::move_to(self.driver, self.root, &request)?;
             self.tell(&UpgradeEvent::Moved {
                 container: &name,
                 node: to,

@@ -5,6 +5,7 @@ pub(super) mod checkpoint;
 pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_linux;
+pub(super) mod move_memory;
 mod privileges;
 pub(super) mod services;
 pub(super) mod upgrade;
