@@ -1,6 +1,6 @@
 //! Containers of a server that was killed: the next one takes them over.
 //!
-//! A container that ran goes on. One that was being dumped goes on, too, when CRIU has let go of it. One that
+//! A container that ran goes on. One that was being dumped goes on, too, when CRIU has ended. One that
 //! was restored and is kept waits for its decision; any other one that is not complete is removed, since its
 //! source, or nobody, has it.
 

@@ -90,6 +90,7 @@ pub const ALL: &[&Scenario] = &[
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
     &container::services::SCENARIO,
+    &container::move_kills::SCENARIO,
     &container::move_memory::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,

@@ -3,7 +3,6 @@
 
 mod checks;
 pub(super) mod failures;
-mod kills;
 pub(super) mod state;
 pub(super) mod streams;
 pub(super) mod web;
@@ -116,7 +115,6 @@ fn played(context: &Context) -> Result<(), Finding> {
             runs_on(&address, to, &release, &streams)?;
         }
     }
-    kills::play(&address, context, &streams)?;
     failures::play(&address, context, &streams)?;
     println!(
         "longest pause of a connection: {} ms",
@@ -211,7 +209,12 @@ fn refusals(start: &[&str]) -> Result<(), Finding> {
 
 /// The container is on that node and runs there: all connections go on, and new ones are served, by
 /// that kernel.
-fn runs_on(address: &str, node: &str, release: &str, streams: &Streams) -> Result<(), Finding> {
+pub(super) fn runs_on(
+    address: &str,
+    node: &str,
+    release: &str,
+    streams: &Streams,
+) -> Result<(), Finding> {
     let found = inspected()?;
     assert_equal("its node", &text(&found["node"]), &node.to_owned())?;
     assert_equal("its state", &text(&found["state"]), &"running".to_owned())?;
@@ -236,7 +239,7 @@ fn runs_on(address: &str, node: &str, release: &str, streams: &Streams) -> Resul
 }
 
 /// A node has nothing of the container.
-fn has_none(node: &str) -> Result<(), Finding> {
+pub(super) fn has_none(node: &str) -> Result<(), Finding> {
     // It may never have had one.
     let list = "ls /sys/fs/cgroup/insula /run/insula/containers 2>/dev/null; true";
     wait_for(&format!("the node {node} to have nothing of it"), || {

@@ -13,6 +13,7 @@ use super::move_linux::{build_image, run_node};
 use crate::base::support::insula_command::{insula, insula_json, text, wait_at_most, with_cleanup};
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
+use crate::host::machine::Emulator;
 use crate::host::root::Root;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
@@ -20,6 +21,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "redis, PostgreSQL and Python's threads move between kernels while clients check them",
     machine: Shape {
         root: Root::Applications,
+        emulator: Emulator::Backports,
+        thread_per_core: true,
         ..Shape::USUAL
     },
     module: Module::Loaded,
@@ -33,12 +36,17 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 const NODES: [&str; 2] = ["6.1", "6.12"];
 /// Within what time a client goes on after a move: as long as TCP waits at most, and what it had begun.
 const GOES_ON_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
+/// Pause between two questions: three servers and their clients share a few emulated cores.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
 /// Answers after which a client is said to go on.
 const GOES_ON: u64 = 3;
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
-    with_cleanup(|| played(context))?;
+    postgresql::prepare()?;
+    let played = with_cleanup(|| played(context));
+    postgresql::clean_up()?;
+    played?;
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 
@@ -46,10 +54,11 @@ fn played(context: &Context) -> Result<(), Finding> {
     for version in NODES {
         run_node(version, &build_image(context, version)?)?;
     }
+    // The slowest first: the others' clients take from the node's core what they get.
     let clients = [
+        postgresql::start(NODES[0])?,
         redis::start(NODES[0])?,
         threads::start(NODES[0])?,
-        postgresql::start(NODES[0])?,
     ];
     clients.iter().try_for_each(Client::goes_on)?;
     for round in 0..context.count(1, 25) {
@@ -106,6 +115,7 @@ impl Client {
                 let number = counted.load(Ordering::Relaxed);
                 ask(number).map_err(|error| format!("question {number}: {error}"))?;
                 counted.store(number + 1, Ordering::Relaxed);
+                thread::sleep(PAUSE);
             }
             Ok(())
         });
