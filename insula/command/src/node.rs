@@ -15,6 +15,7 @@ use insula_node::{
     self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, RunRequest, Source,
     Started, Stopped, UpdateRequest,
 };
+use insula_servers::KeptServers;
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -385,7 +386,11 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
     if let Some(container) = container::find(context, name)? {
         return container::remove(context, &container, force);
     }
-    Ok(node::remove(&context.driver()?, name, force)?)
+    let driver = context.driver()?;
+    let id = node::find(&driver, name)?.info.id;
+    let servers = KeptServers::of(&context.root, id)?;
+    node::remove(&driver, name, force)?;
+    Ok(servers.forget(&context.root)?)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ pub(super) fn servers(context: &Context, command: Servers) -> Result<(), Failure
         }
         Servers::Here { command } => on_this_node(command)?,
         Servers::Supervise { node_id, name } => {
-            servers::supervise(&context.driver()?, root, node_id, &name)?;
+            servers::supervise(context.driver()?, root, node_id, &name)?;
         }
     }
     Ok(())

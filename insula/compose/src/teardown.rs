@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node as node;
+use insula_servers::KeptServers;
 
 use super::report::{Event, Observer};
 
@@ -21,7 +23,7 @@ pub(super) fn teardown(
         Err(error) if [Kind::NotRunning, Kind::NoNode].contains(&error.kind) => Ok(None),
         Err(error) => Err(error),
     };
-    let removed = stopped.and_then(|stopped| match node::remove(driver, name, false) {
+    let removed = stopped.and_then(|stopped| match remove(driver, name) {
         Err(error) if error.kind != Kind::NoNode => Err(error),
         _ => Ok(stopped),
     });
@@ -35,4 +37,12 @@ pub(super) fn teardown(
             Err(error)
         }
     }
+}
+
+/// Removes a node that has stopped, and forgets its servers.
+fn remove(driver: &Driver, name: &Name) -> Result<(), Error> {
+    let root = Root::default();
+    let servers = KeptServers::of(&root, node::find(driver, name)?.info.id)?;
+    node::remove(driver, name, false)?;
+    servers.forget(&root)
 }

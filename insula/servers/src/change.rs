@@ -181,8 +181,13 @@ fn open_process(pid: u32) -> io::Result<OwnedFd> {
 pub fn stop(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Result<(), Error> {
     let record = kept(driver, root, node, name)?;
     record::remove(root, record.node_id, name)?;
+    wait_until_ended(root, record.node_id, name)
+}
+
+/// Waits until the supervisor of a server that has no record any more has ended, and the server with it.
+pub(crate) fn wait_until_ended(root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
     let began = Instant::now();
-    while record::try_lock(root, record.node_id, name)?.is_none() {
+    while record::try_lock(root, node_id, name)?.is_none() {
         if began.elapsed() > END_TIMEOUT {
             return Err(Error::new(format!("the server '{name}' does not end")));
         }

@@ -13,6 +13,7 @@
 mod change;
 mod described;
 pub mod here;
+mod kept;
 mod on_node;
 mod output;
 mod record;
@@ -20,6 +21,7 @@ mod supervisor;
 
 pub use change::{list, log, move_to, restart, start, stop};
 pub use described::{ServerAction, ensure, remove_others};
+pub use kept::KeptServers;
 pub use on_node::ServedEndpoint;
 pub use record::{ServerRecord, ServerSpec};
 pub use supervisor::supervise;

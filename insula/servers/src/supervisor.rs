@@ -60,16 +60,18 @@ pub(crate) fn spawn(node_id: u32, name: &Name) -> Result<(), Error> {
 ///
 /// # Errors
 /// When the record cannot be read, or nothing can be waited for.
-pub fn supervise(driver: &Driver, root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
+pub fn supervise(driver: Driver, root: &Root, node_id: u32, name: &Name) -> Result<(), Error> {
     let Some(_lock) = own_lock(root, node_id, name)? else {
         return Ok(());
     };
+    // Closed before the lock is: who waits for that may want to unload the module.
+    let driver = driver;
     let failed = |error: io::Error| not_kept(name, error);
     let changes = watch_records(root).map_err(failed)?;
     let output = Output::create(&record::log(root, node_id, name)).map_err(failed)?;
     let mut server = SupervisedServer::new(output);
     while let Some(record) = record::read(root, node_id, name)? {
-        let Some(node) = node_of(driver, node_id)? else {
+        let Some(node) = node_of(&driver, node_id)? else {
             return record::remove(root, node_id, name);
         };
         let timeout = server.update(&record, &node);
