@@ -388,9 +388,10 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
     }
     let driver = context.driver()?;
     let id = node::find(&driver, name)?.info.id;
-    let servers = KeptServers::of(&context.root, id)?;
+    // A record that cannot be read keeps no node from being removed.
+    let servers = KeptServers::of(&context.root, id);
     node::remove(&driver, name, force)?;
-    Ok(servers.forget(&context.root)?)
+    Ok(servers?.forget(&context.root)?)
 }
 
 #[cfg(test)]

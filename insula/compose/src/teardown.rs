@@ -42,7 +42,8 @@ pub(super) fn teardown(
 /// Removes a node that has stopped, and forgets its servers.
 fn remove(driver: &Driver, name: &Name) -> Result<(), Error> {
     let root = Root::default();
-    let servers = KeptServers::of(&root, node::find(driver, name)?.info.id)?;
+    // A record that cannot be read keeps no node from being removed.
+    let servers = KeptServers::of(&root, node::find(driver, name)?.info.id);
     node::remove(driver, name, false)?;
-    servers.forget(&root)
+    servers?.forget(&root)
 }
