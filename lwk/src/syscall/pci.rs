@@ -114,6 +114,7 @@ pub(super) fn allocate(thread: Box<Thread>, [address, at, ..]: [u64; 6]) -> Flow
 }
 
 async fn allocate_memory(thread: &mut Thread, address: u64, at: u64) -> Result<(), Errno> {
+    pci::check_claim(&thread.process, address)?;
     let mut asked = PciMemory::new_zeroed();
     {
         let mut space = thread.process.space();

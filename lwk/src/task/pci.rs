@@ -114,6 +114,15 @@ pub(super) fn release_all(process: u64) {
     drop(memory);
 }
 
+/// Checks that a process has claimed a function.
+///
+/// # Errors
+/// [`Errno::ENODEV`], [`Errno::EACCES`].
+pub(crate) fn check_claim(process: &Process, address: u64) -> Result<(), Errno> {
+    let number = process.pages().number();
+    CLAIMS.lock().granted(address, number).map(drop)
+}
+
 /// Switches decoding and DMA of a function on or off.
 ///
 /// # Errors
@@ -169,7 +178,7 @@ pub(crate) fn allocate(
     has_room(ENTRY_BYTES)?;
     let number = process.pages().number();
     // Who has no claim does not get as far as to allocate.
-    CLAIMS.lock().granted(address, number)?;
+    check_claim(process, address)?;
     let (memory, at) = SharedObject::of_block(order)?;
     let mut claims = CLAIMS.lock();
     let mut grant = claims.granted(address, number)?;
