@@ -1,5 +1,8 @@
 //! The command line: subcommands, options and their help.
 
+mod compose;
+mod image;
+mod machine;
 mod policy;
 mod postmortem;
 mod query;
@@ -13,16 +16,17 @@ use std::str::FromStr;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use insula_base::units::{Change, CpuList, Size};
+use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
 use insula_exec::program::{self, Mount};
 use insula_image::Payload;
 use insula_node::NodeSpec;
 use insula_node::attachment::Publish;
-use insula_node::memory::MemorySpec;
-use insula_node::spec::{MEMORY, cpu_count};
 
+pub(super) use compose::{Down, Projects, Up};
+pub(super) use image::{FilesOptions, Image, ImageAdd, ImageBuild};
+pub(super) use machine::{Machine, Reserve};
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use query::{Events, Inspect, Logs, Port, Ps, Stats, Top};
@@ -231,162 +235,6 @@ pub(super) enum Command {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum Machine {
-    /// Check whether this machine can host nodes. Exit status 0 if it can, 1 if not
-    Check {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show cores, memory and devices, and which node has them
-    Info {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Reserve cores and memory in the pool, so that starting a node need not wait for them
-    Reserve(Reserve),
-    /// Return to the base what is reserved and not in use
-    Release,
-}
-
-#[derive(Debug, Args)]
-#[group(id = "what", multiple = true, required = true)]
-pub(super) struct Reserve {
-    /// Number of cores
-    #[arg(long, value_name = "COUNT", conflicts_with = "cpu_list", value_parser = cpu_count())]
-    pub(super) cpus: Option<u32>,
-    /// Cores by number, such as 2,4-6
-    #[arg(long, value_name = "LIST")]
-    pub(super) cpu_list: Option<CpuList>,
-    /// Amount of memory, and where
-    #[arg(long, value_name = MEMORY)]
-    pub(super) memory: Option<MemorySpec>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum Image {
-    /// Make an image resident: read its files once and keep them in memory
-    Add(ImageAdd),
-    /// Build an image of an installed kernel for nodes used as containers: with an agent and all
-    /// drivers
-    Build(ImageBuild),
-    /// List images
-    Ls {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show everything known about images, as JSON
-    Inspect {
-        /// The images
-        #[arg(required = true, value_name = "IMAGE")]
-        names: Vec<Name>,
-        /// Accepted for uniformity: the output is always JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Write an image to a new file, from which it can be loaded after the next boot
-    Save {
-        /// The image
-        #[arg(value_name = "IMAGE")]
-        name: Name,
-        /// The file; only its owner may read it
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-    },
-    /// Make an image resident that was saved in a file
-    Load {
-        /// The file
-        #[arg(short, long, value_name = "FILE")]
-        input: PathBuf,
-        /// Another name than that in the file
-        #[arg(long)]
-        name: Option<Name>,
-        /// Print everything known about it, as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove images; nodes started from them keep running
-    Rm {
-        /// The images
-        #[arg(required = true, value_name = "IMAGE")]
-        names: Vec<Name>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ImageAdd {
-    /// Name of the image
-    pub(super) name: Name,
-    #[command(flatten)]
-    pub(super) files: FilesOptions,
-    /// Use the files of an installed kernel, by its release or the beginning of it
-    #[arg(long, value_name = "RELEASE", conflicts_with_all = ["kernel", "initrd"])]
-    #[arg(required_unless_present = "kernel")]
-    pub(super) installed: Option<String>,
-    /// Kernel command line of every node of this image
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        allow_hyphen_values = true
-    )]
-    #[arg(hide_default_value = true)]
-    pub(super) append: String,
-    /// Form of the kernel in the image
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) layout: Payload,
-    /// Print everything known about it, as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ImageBuild {
-    /// Name of the image
-    pub(super) name: Name,
-    /// The release of an installed kernel, or the beginning of it
-    #[arg(long, value_name = "RELEASE")]
-    pub(super) installed: String,
-    /// Folder with insula.ko and insula_virtio.ko for that kernel, if not where DKMS puts them
-    #[arg(long, value_name = "FOLDER")]
-    pub(super) module_folder: Option<PathBuf>,
-    /// Folder whose content is added to the initial file system
-    #[arg(long, value_name = "FOLDER")]
-    pub(super) content: Option<PathBuf>,
-    /// Add CRIU with its libraries, by which containers are moved to other nodes
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "/usr/sbin/criu")]
-    pub(super) criu: Option<PathBuf>,
-    /// Kernel command line of every node of this image
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        allow_hyphen_values = true
-    )]
-    #[arg(hide_default_value = true)]
-    pub(super) append: String,
-    /// Form of the kernel in the image
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) layout: Payload,
-    /// Print everything known about it, as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct FilesOptions {
-    /// The kernel: a bzImage (such as /boot/vmlinuz-*) or an ELF vmlinux
-    #[arg(long, value_name = "FILE")]
-    pub(super) kernel: Option<PathBuf>,
-    /// The initrd
-    #[arg(long, value_name = "FILE", requires = "kernel")]
-    pub(super) initrd: Option<PathBuf>,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct Run {
     #[command(flatten)]
@@ -561,46 +409,9 @@ pub(super) struct Update {
     pub(super) json: bool,
 }
 
-/// Projects, and how long their nodes have to stop.
-#[derive(Debug, Args)]
-pub(super) struct Projects {
-    /// File, or folder with *.toml; may be given several times [default: insula.toml]
-    #[arg(short, long, value_name = "PATH")]
-    pub(super) file: Vec<PathBuf>,
-    /// Seconds to wait for a node to power off before it is killed
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
-    pub(super) time: u32,
-    /// Print what was done as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Up {
-    #[command(flatten)]
-    pub(super) projects: Projects,
-    /// Project name, instead of the file's
-    #[arg(short, long, value_name = "NAME")]
-    pub(super) project: Option<Name>,
-    /// Only check, and show what would be done
-    #[arg(long, visible_alias = "check")]
-    pub(super) dry_run: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Down {
-    #[command(flatten)]
-    pub(super) projects: Projects,
-    /// Project by its name, whatever its file; may be given several times
-    #[arg(short, long, value_name = "NAME")]
-    pub(super) project: Vec<Name>,
-    /// Also remove the images that were added for it
-    #[arg(long)]
-    pub(super) images: bool,
-}
-
 #[cfg(test)]
 mod tests {
+    use insula_base::units::CpuList;
     use insula_node::cores::CoreRequest;
 
     use super::*;

@@ -15,7 +15,7 @@ use insula_node::{
     self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, RunRequest, Source,
     Started, Stopped, UpdateRequest,
 };
-use insula_servers::KeptServers;
+use insula_servers::remove_node;
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -386,12 +386,7 @@ pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), 
     if let Some(container) = container::find(context, name)? {
         return container::remove(context, &container, force);
     }
-    let driver = context.driver()?;
-    let id = node::find(&driver, name)?.info.id;
-    // A record that cannot be read keeps no node from being removed.
-    let servers = KeptServers::of(&context.root, id);
-    node::remove(&driver, name, force)?;
-    Ok(servers?.forget(&context.root)?)
+    Ok(remove_node(&context.driver()?, &context.root, name, force)?)
 }
 
 #[cfg(test)]

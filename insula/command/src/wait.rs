@@ -5,14 +5,16 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula_abi::Reason;
+use insula_base::error::Kind;
+use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_exec::container;
+use insula_exec::container::{self, ContainerRecord};
 use insula_node as node;
 
 use super::container::find;
 use super::{Context, Failure, output};
 
-/// Interval at which a node is looked at.
+/// Interval at which a node or container is looked at.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// What a shell says of a program that SIGKILL has ended.
 const KILLED: u8 = 137;
@@ -28,8 +30,7 @@ pub(super) fn wait(context: &Context, names: &[Name]) -> Result<(), Failure> {
 fn status(context: &Context, name: &Name) -> Result<u8, Failure> {
     let driver = context.driver()?;
     if let Some(record) = find(context, name)? {
-        let ended = container::log(&driver, &record, true, io::sink())?;
-        return Ok(ended.status());
+        return status_of_container(context, &driver, record);
     }
     let mut handle = node::find(&driver, name)?;
     loop {
@@ -43,6 +44,35 @@ fn status(context: &Context, name: &Name) -> Result<u8, Failure> {
             return Ok(0);
         }
     }
+}
+
+/// Waits for the end of a container, wherever it is moved meanwhile.
+fn status_of_container(
+    context: &Context,
+    driver: &Driver,
+    mut record: ContainerRecord,
+) -> Result<u8, Failure> {
+    loop {
+        let view = container::view(driver, &record);
+        let Some(now) = find(context, &record.name)? else {
+            // Removed, which ends it.
+            return Ok(KILLED);
+        };
+        // What was seen of a container that is being moved is not its end.
+        let is_there = now == record && now.moving_to.is_none();
+        if is_there && (view.state == "exited" || is_removed(driver, &now.node)) {
+            return Ok(view.exit_code.unwrap_or(KILLED));
+        }
+        record = now;
+        // Its log ends with it, or with its being there: which of both, is looked at again.
+        let _ = container::log(driver, &record, true, io::sink());
+        sleep(INTERVAL);
+    }
+}
+
+/// Whether a node was removed, and its containers with it.
+fn is_removed(driver: &Driver, node: &Name) -> bool {
+    node::find(driver, node).is_err_and(|error| error.kind == Kind::NoNode)
 }
 
 /// The status of a node that has stopped for that reason.

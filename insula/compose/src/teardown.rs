@@ -7,7 +7,7 @@ use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node as node;
-use insula_servers::KeptServers;
+use insula_servers::remove_node;
 
 use super::report::{Event, Observer};
 
@@ -23,10 +23,13 @@ pub(super) fn teardown(
         Err(error) if [Kind::NotRunning, Kind::NoNode].contains(&error.kind) => Ok(None),
         Err(error) => Err(error),
     };
-    let removed = stopped.and_then(|stopped| match remove(driver, name) {
-        Err(error) if error.kind != Kind::NoNode => Err(error),
-        _ => Ok(stopped),
-    });
+    let removed =
+        stopped.and_then(
+            |stopped| match remove_node(driver, &Root::default(), name, false) {
+                Err(error) if error.kind != Kind::NoNode => Err(error),
+                _ => Ok(stopped),
+            },
+        );
     match removed {
         Ok(stopped) => {
             observer(&Event::NodeRemoved(name, stopped));
@@ -37,13 +40,4 @@ pub(super) fn teardown(
             Err(error)
         }
     }
-}
-
-/// Removes a node that has stopped, and forgets its servers.
-fn remove(driver: &Driver, name: &Name) -> Result<(), Error> {
-    let root = Root::default();
-    // A record that cannot be read keeps no node from being removed.
-    let servers = KeptServers::of(&root, node::find(driver, name)?.info.id);
-    node::remove(driver, name, false)?;
-    servers?.forget(&root)
 }

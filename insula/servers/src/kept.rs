@@ -1,25 +1,35 @@
-//! The servers of a node that is being removed.
+//! Removing a node with its servers.
 
 use insula_base::error::Error;
 use insula_base::root::Root;
+use insula_driver::Driver;
 use insula_driver::name::Name;
 
 use super::change::wait_until_ended;
 use super::record;
 
+/// Removes a node; one that runs only if `force` is set. Its servers are forgotten then.
+///
+/// # Errors
+/// As of [`insula_node::remove`]; or, when the node was removed, that a server's record cannot be read, or a
+/// supervisor does not end.
+pub fn remove_node(driver: &Driver, root: &Root, name: &Name, force: bool) -> Result<(), Error> {
+    let id = insula_node::find(driver, name)?.info.id;
+    // A record that cannot be read keeps no node from being removed.
+    let servers = KeptServers::of(root, id);
+    insula_node::remove(driver, name, force)?;
+    servers?.forget(root)
+}
+
 /// Servers that are kept running on a node.
-#[derive(Clone, Debug)]
-pub struct KeptServers {
+struct KeptServers {
     node_id: u32,
     names: Vec<Name>,
 }
 
 impl KeptServers {
     /// Those of the node with this id.
-    ///
-    /// # Errors
-    /// When a record cannot be read.
-    pub fn of(root: &Root, node_id: u32) -> Result<Self, Error> {
+    fn of(root: &Root, node_id: u32) -> Result<Self, Error> {
         let records = record::all(root)?.into_iter();
         let own = records.filter(|record| record.node_id == node_id);
         Ok(Self {
@@ -30,10 +40,7 @@ impl KeptServers {
 
     /// Forgets them, after their node was removed, and waits until their supervisors have ended: they have
     /// the module open.
-    ///
-    /// # Errors
-    /// When one does not end.
-    pub fn forget(&self, root: &Root) -> Result<(), Error> {
+    fn forget(&self, root: &Root) -> Result<(), Error> {
         for name in &self.names {
             record::remove(root, self.node_id, name)?;
         }

@@ -21,7 +21,7 @@ mod supervisor;
 
 pub use change::{list, log, move_to, restart, start, stop};
 pub use described::{ServerAction, ensure, remove_others};
-pub use kept::KeptServers;
+pub use kept::remove_node;
 pub use on_node::ServedEndpoint;
 pub use record::{ServerRecord, ServerSpec};
 pub use supervisor::supervise;

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 /// Instead of names.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct AllOf {
-    /// All nodes for which it makes sense
+    /// All nodes that are in a state for it; no containers
     #[arg(short, long, conflicts_with = "names")]
     pub(crate) all: bool,
 }

@@ -76,8 +76,8 @@ impl Filters<'_> {
 
     fn hold(self, holds: impl Fn(&Filter) -> bool) -> bool {
         self.0.iter().all(|one| {
-            let same = self.0.iter().filter(|other| other.key == one.key);
-            same.into_iter().any(&holds)
+            let mut same = self.0.iter().filter(|other| other.key == one.key);
+            same.any(&holds)
         })
     }
 }

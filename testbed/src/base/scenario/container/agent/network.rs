@@ -42,7 +42,7 @@ pub(super) fn serves() -> Result<(), Finding> {
     )?;
     copies::between_nodes()?;
     verbs::play()?;
-    insula(&["rm", "--force", SERVER.1, CLIENT])?;
+    insula(&["rm", "--force", CLIENT])?;
     wait_for("virtiofsd to end", || {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
         Ok((!found.status.success()).then_some(()))

@@ -1,6 +1,6 @@
 //! Commands that are as podman's: `ps` with filters, `port`, `wait`, `kill -s`, `version`.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use super::{CLIENT, SERVER, WAITS};
 use crate::base::Finding;
@@ -68,8 +68,11 @@ fn container_is_signalled() -> Result<(), Finding> {
             .then_some(()))
     })?;
     try_insula(&["kill", "-s", "HUP", SERVER.1])?.refused(1, &["no signals but KILL"])?;
+    let waiting = Waiting::start(CONTAINER)?;
     insula(&["kill", "-s", "HUP", CONTAINER])?;
-    assert_equal("status", &insula(&["wait", CONTAINER])?.as_str(), &"9\n")?;
+    waiting.tells("9\n")?;
+    let again = insula(&["wait", CONTAINER])?;
+    assert_equal("status of one that has ended", &again.as_str(), &"9\n")?;
     try_insula(&["kill", CONTAINER])?.refused(1, &["it does not run"])?;
     let exited = [
         "ps",
@@ -84,12 +87,39 @@ fn container_is_signalled() -> Result<(), Finding> {
 }
 
 fn node_is_waited_for() -> Result<(), Finding> {
-    let waiting = command(&["wait", CLIENT])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let waiting = Waiting::start(CLIENT)?;
     insula(&["kill", CLIENT])?;
-    let output = waiting.wait_with_output()?;
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_equal("status of a killed node", &told.as_str(), &"137\n")
+    waiting.tells("137\n")?;
+    // A container ends with its node.
+    let start = ["exec", "--container", CONTAINER, "-d", SERVER.1];
+    insula(&[&start[..], &["/bin/sleep", "100000"]].concat())?;
+    let waiting = Waiting::start(CONTAINER)?;
+    insula(&["rm", "--force", SERVER.1])?;
+    waiting.tells("137\n")
+}
+
+/// `insula wait`, while what it waits for goes on.
+struct Waiting(Child);
+
+impl Waiting {
+    /// Starts it, and sees that it has not ended when two other commands have.
+    fn start(name: &str) -> Result<Self, Finding> {
+        let mut child = command(&["wait", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        for _ in 0..2 {
+            insula(&["inspect", name])?;
+        }
+        let ended = child.try_wait()?;
+        Finding::unless(ended.is_none(), || format!("it does not wait: {ended:?}"))?;
+        Ok(Self(child))
+    }
+
+    /// It ends, with this status told.
+    fn tells(self, expected: &str) -> Result<(), Finding> {
+        let output = self.0.wait_with_output()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_equal("the status that is told", &told.as_str(), &expected)
+    }
 }
