@@ -29,7 +29,7 @@ pub(crate) fn run() -> ! {
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let options = Options::parse(&line);
     set_clock(&options);
-    let entered = options.root.map_or(Ok(()), root::enter);
+    let entered = enter(&options);
     let mut processes = Processes {
         server: start_server(),
         program: None,
@@ -41,11 +41,19 @@ pub(crate) fn run() -> ! {
             log("ready");
         }
         // Its program must not run on another root, but the node stays up for inspection.
-        Err(error) => log(&format!("the root cannot be mounted: {error}")),
+        Err(error) => log(&error),
     }
     loop {
         processes.reap();
     }
+}
+
+/// Mounts the root and the volumes.
+fn enter(options: &Options) -> Result<(), String> {
+    let entered = options.root.map_or(Ok(()), root::enter);
+    entered.map_err(|error| format!("the root cannot be mounted: {error}"))?;
+    let mounted = root::mount_volumes(&options.volumes);
+    mounted.map_err(|error| format!("a volume cannot be mounted: {error}"))
 }
 
 /// Sets the clock from the base's time on the command line, advanced by the time stamp counter
@@ -122,8 +130,18 @@ fn start_server() -> Option<Pid> {
 fn start_program(options: Options) -> Option<Pid> {
     let name = options.run.first()?;
     let name = String::from_utf8_lossy(name.rsplit(|&byte| byte == b'/').next()?).into_owned();
+    let variable = |word: Vec<u8>| {
+        let middle = word.iter().position(|&byte| byte == b'=')?;
+        Some((word[..middle].to_owned(), word[middle + 1..].to_owned()))
+    };
     let exec = Exec {
         words: options.run,
+        environment: options
+            .environment
+            .into_iter()
+            .filter_map(variable)
+            .collect(),
+        directory: options.directory,
         ..Exec::default()
     };
     let program = match Program::start(&exec) {

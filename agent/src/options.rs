@@ -3,7 +3,9 @@
 //! | option | meaning |
 //! |---|---|
 //! | `insula_agent.run=WORDS` | the node's main program: when it exits, the node powers off |
+//! | `insula_agent.env=VARIABLES`, `insula_agent.workdir=FOLDER` | its environment variables, as `NAME=VALUE`, and its working directory |
 //! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
+//! | `insula_agent.volumes=PLACES` | where the virtiofs file systems `volume0`, `volume1` and so on are mounted; a place that ends in `:ro` is only read |
 //! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
 //! | `insula_agent.clock=UNIX_NS,TSC,TSC_KHZ` | the base's wall clock at a reading of the time stamp counter, which base and node share, and its rate: a node has no clock of its own |
 //!
@@ -14,21 +16,63 @@
 /// Prefix of each option.
 const PREFIX: &str = "insula_agent.";
 const RUN: &str = "run";
+const ENVIRONMENT: &str = "env";
+const DIRECTORY: &str = "workdir";
 const ROOT: &str = "root";
 const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
+const VOLUMES: &str = "volumes";
+/// End of the place of a volume that is only read.
+const READ_ONLY: &[u8] = b":ro";
 const YES: &str = "yes";
 
 /// Tag of the file system that is a node's root.
 pub const ROOT_TAG: &str = "root";
+
+/// Tag of the file system that is a node's volume of that number, from 0 on.
+#[must_use]
+pub fn volume_tag(number: usize) -> String {
+    format!("volume{number}")
+}
+
+/// A folder of the base beside the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Where it is mounted: a path without a colon.
+    pub place: Vec<u8>,
+    /// Whether it is only read.
+    pub read_only: bool,
+}
+
+impl Volume {
+    fn parse(word: &str) -> Self {
+        let word = decode(word);
+        let read_only = word.strip_suffix(READ_ONLY);
+        Self {
+            read_only: read_only.is_some(),
+            place: read_only.unwrap_or(&word).to_owned(),
+        }
+    }
+
+    fn word(&self) -> String {
+        let end = if self.read_only { READ_ONLY } else { b"" };
+        encode(&[&self.place, end].concat())
+    }
+}
 
 /// Options of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The node's main program and its arguments; empty for none.
     pub run: Vec<Vec<u8>>,
+    /// Its environment variables, as `NAME=VALUE`.
+    pub environment: Vec<Vec<u8>>,
+    /// Its working directory, `/` by default.
+    pub directory: Option<Vec<u8>>,
     /// The root, if it is not the initial file system.
     pub root: Option<Root>,
+    /// Folders of the base beside the root, in the order of their tags.
+    pub volumes: Vec<Volume>,
     /// Whether the node has a network card.
     pub network: bool,
     /// The time.
@@ -117,8 +161,13 @@ impl Options {
         for word in command_line.split_ascii_whitespace() {
             let option = word.strip_prefix(PREFIX);
             match option.and_then(|option| option.split_once('=')) {
-                Some((RUN, value)) => options.run = value.split(',').map(decode).collect(),
+                Some((RUN, value)) => options.run = words(value),
+                Some((ENVIRONMENT, value)) => options.environment = words(value),
+                Some((DIRECTORY, value)) => options.directory = Some(decode(value)),
                 Some((ROOT, value)) => options.root = Root::parse(value),
+                Some((VOLUMES, value)) => {
+                    options.volumes = value.split(',').map(Volume::parse).collect();
+                }
                 Some((NETWORK, value)) => options.network = value == YES,
                 Some((CLOCK, value)) => options.clock = Clock::parse(value),
                 _ => {}
@@ -130,11 +179,16 @@ impl Options {
     /// The options as words of a command line.
     #[must_use]
     pub fn command_line(&self) -> String {
-        let words: Vec<_> = self.run.iter().map(|word| encode(word)).collect();
-        let run = (!words.is_empty()).then(|| format!("{PREFIX}{RUN}={}", words.join(",")));
+        let run = list(RUN, self.run.iter().map(|word| encode(word)));
+        let environment = list(
+            ENVIRONMENT,
+            self.environment.iter().map(|word| encode(word)),
+        );
+        let directory = list(DIRECTORY, self.directory.iter().map(|word| encode(word)));
         let root = self
             .root
             .map(|root| format!("{PREFIX}{ROOT}={}", root.name()));
+        let volumes = list(VOLUMES, self.volumes.iter().map(Volume::word));
         let network = self.network.then(|| format!("{PREFIX}{NETWORK}={YES}"));
         let clock = self.clock.map(|clock| {
             let Clock {
@@ -144,12 +198,23 @@ impl Options {
             } = clock;
             format!("{PREFIX}{CLOCK}={unix_ns},{tsc},{tsc_khz}")
         });
-        [run, root, network, clock]
+        [run, environment, directory, root, volumes, network, clock]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
             .join(" ")
     }
+}
+
+/// An option with several words; none if there are none.
+fn list(option: &str, words: impl Iterator<Item = String>) -> Option<String> {
+    let words: Vec<_> = words.collect();
+    (!words.is_empty()).then(|| format!("{PREFIX}{option}={}", words.join(",")))
+}
+
+/// The words of an option.
+fn words(value: &str) -> Vec<Vec<u8>> {
+    value.split(',').map(decode).collect()
 }
 
 fn encode(word: &[u8]) -> String {
@@ -223,12 +288,16 @@ mod tests {
         #[test]
         fn any_words_read_back(
             network in any::<bool>(),
+            volumes in proptest::collection::vec(("[^:]{1,9}", any::<bool>()), 0..4),
             clock in any::<Option<[u64; 3]>>(),
             root in proptest::option::of(proptest::sample::select(Root::ALL.map(|(root, _)| root).to_vec())),
             run in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..6),
         ) {
             let clock = clock.map(|[unix_ns, tsc, tsc_khz]| Clock { unix_ns, tsc, tsc_khz });
-            let options = Options { run, root, network, clock };
+            let [environment, directory] = [&run, &run].map(Clone::clone);
+            let directory = directory.into_iter().next();
+            let volumes = volumes.into_iter().map(|(place, read_only)| Volume { place: place.into(), read_only });
+            let options = Options { run, environment, directory, root, volumes: volumes.collect(), network, clock };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
             prop_assert_eq!(Options::parse(&line), options);

@@ -1,4 +1,4 @@
-//! Mounting the node's root and switching to it.
+//! Mounting the node's root and switching to it, and its volumes.
 
 use std::ffi::CString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use insula_agent::container::CRIU_FOLDER;
-use insula_agent::options::{ROOT_TAG, Root};
+use insula_agent::options::{ROOT_TAG, Root, Volume, volume_tag};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_move, unmount};
 use rustix::process::{chdir, chroot};
@@ -40,9 +40,9 @@ const INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) fn enter(root: Root) -> io::Result<()> {
     fs::create_dir_all(NEW)?;
     match root {
-        Root::Files => mount_files(NEW)?,
+        Root::Files => mount_files(ROOT_TAG, NEW, MountFlags::empty())?,
         Root::Overlay => {
-            mount_files(LOWER)?;
+            mount_files(ROOT_TAG, LOWER, MountFlags::empty())?;
             mount_overlay()?;
         }
         Root::Memory => {
@@ -80,9 +80,23 @@ fn keep_criu() {
     }
 }
 
-fn mount_files(place: &str) -> io::Result<()> {
+/// Mounts the folders of the base that the node has beside its root.
+pub(crate) fn mount_volumes(volumes: &[Volume]) -> io::Result<()> {
+    for (number, volume) in volumes.iter().enumerate() {
+        let place = String::from_utf8_lossy(&volume.place);
+        let flags = match volume.read_only {
+            true => MountFlags::RDONLY,
+            false => MountFlags::empty(),
+        };
+        let mounted = mount_files(&volume_tag(number), &place, flags);
+        mounted.map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))?;
+    }
+    Ok(())
+}
+
+fn mount_files(tag: &str, place: &str, flags: MountFlags) -> io::Result<()> {
     let mount_it = || match has_device() {
-        true => mount(ROOT_TAG, place, "virtiofs", MountFlags::empty(), None),
+        true => mount(tag, place, "virtiofs", flags, None),
         // Mounting without a device would log an error each time.
         false => Err(Errno::NODEV),
     };

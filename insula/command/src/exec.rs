@@ -1,6 +1,7 @@
 //! `insula exec`, `insula console`, `insula cp`, and `insula run` with a program on the lightweight
 //! kernel.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use insula_base::error::{Error, Kind};
@@ -9,7 +10,7 @@ use insula_driver::name::Name;
 use insula_exec::agent::{self, AgentExec, DetachKeys, Place};
 use insula_exec::program::{self, ProgramRequest};
 use insula_image::BUILT_IN;
-use insula_node as node;
+use insula_node::{self as node, Variable};
 
 use super::cli::{Exec, Run};
 use super::{Context, Failure, output};
@@ -62,7 +63,14 @@ pub(super) fn is_once(options: &Run) -> bool {
 /// removed again.
 pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
     let words = options.spec.program.take().unwrap_or_default();
-    if let Err(failure) = program::resolve(&words) {
+    let environment = std::mem::take(&mut options.spec.env);
+    let pair = |one: Variable| (one.name.into(), one.value.into());
+    let environment: Vec<_> = environment.into_iter().map(pair).collect();
+    let directory = options.spec.workdir.take();
+    // From its working directory a relative path is another one.
+    if directory.is_none()
+        && let Err(failure) = program::resolve(&words)
+    {
         return Ok(refused(&failure));
     }
     let name = super::node::start_for_a_program(context, options)?;
@@ -71,8 +79,8 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
         &ProgramRequest {
             node: &name,
             words: &words,
-            environment: &[],
-            directory: None,
+            environment: &environment,
+            directory: directory.as_deref().map(Path::as_os_str),
             polls: program::POLLS,
             mounts: &[],
         },

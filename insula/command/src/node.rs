@@ -248,6 +248,7 @@ fn full(handle: &Handle) -> Value {
         value["created_unix_s"] = json!(record.created_unix_s);
         value["described"] = json!(record.described);
         value["disks"] = json!(record.disks);
+        value["volumes"] = json!(record.volumes);
         value["root"] = json!(record.root);
         value["root_image"] = json!(record.root_image);
         value["policy"] = json!(record.restart.policy);

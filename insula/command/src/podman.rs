@@ -53,7 +53,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["start"],
         "`insula run` starts new nodes, `insula restart` stopped ones again",
     ),
-    (&["volume"], "see --root and --disk of `insula run`"),
+    (
+        &["volume"],
+        "folders are given by `insula run -v FOLDER:PLACE`; see also --rootfs and --disk there",
+    ),
 ];
 
 /// The way to do here what a command of podman does.

@@ -10,7 +10,7 @@ use insula_rules::Rules;
 
 use super::watch;
 use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
-use crate::attachment::{DiskFile, Networking};
+use crate::attachment::{DiskFile, Networking, Volume};
 
 /// Word on the lightweight kernel's command line that lets its programs use ports.
 const ALLOW_PORTS: &str = "ioperm";
@@ -22,6 +22,8 @@ pub struct Attachments {
     pub root: Option<NodeRoot>,
     /// Its disks, in order; the first is its root if that is a disk.
     pub disks: Vec<DiskFile>,
+    /// Folders of the base that it has beside its root.
+    pub volumes: Vec<Volume>,
     /// Its network, if it has one.
     pub network: Option<Networking>,
     /// What it is watched for, if it is.
@@ -43,7 +45,13 @@ impl Attachments {
             .iter()
             .map(DiskFile::find)
             .collect::<Result<_, _>>()?;
+        let volumes = spec
+            .volume
+            .iter()
+            .map(Volume::find)
+            .collect::<Result<_, _>>()?;
         Ok(Self {
+            volumes,
             disks: NodeRoot::before(root.as_ref(), disks),
             root,
             network: spec.networking(),
@@ -56,6 +64,16 @@ impl Attachments {
     pub fn command_line(&self, spec: &NodeSpec) -> String {
         let agent = Options {
             root: self.root.as_ref().map(|root| root.for_agent(spec.overlay)),
+            environment: spec
+                .env
+                .iter()
+                .map(|one| one.to_string().into_bytes())
+                .collect(),
+            directory: spec
+                .workdir
+                .as_ref()
+                .map(|path| path.as_os_str().as_bytes().to_owned()),
+            volumes: self.volumes.iter().map(Volume::for_agent).collect(),
             network: self.network.is_some(),
             run: spec
                 .words()

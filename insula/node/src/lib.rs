@@ -54,6 +54,7 @@ pub mod spec;
 pub mod stats;
 mod unused_disks;
 mod update;
+mod variable;
 mod view;
 mod watch;
 
@@ -77,5 +78,6 @@ pub use snapshot::snapshot;
 pub use spec::NodeSpec;
 pub use unused_disks::remove_unused_disks;
 pub use update::{UpdateRequest, update};
+pub use variable::{Variable, VariableError};
 pub use view::{Handle, NodeView, all, find, unknown, unreadable};
 pub use watch::read_rules;

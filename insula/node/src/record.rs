@@ -10,7 +10,7 @@ use kimage::Format;
 use serde::{Deserialize, Serialize};
 
 use super::{NodeSpec, RootImageRecord};
-use crate::attachment::{DiskFile, Networking};
+use crate::attachment::{DiskFile, Networking, Volume};
 use crate::policy::{History, Policy};
 use crate::spec;
 
@@ -122,6 +122,9 @@ pub struct NodeRecord {
     /// Its disks, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disks: Vec<DiskFile>,
+    /// Folders of the base that it has beside its root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<Volume>,
     /// The image in memory that is its root, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_image: Option<RootImageRecord>,

@@ -160,6 +160,7 @@ impl Restart<'_> {
             described: old.described.as_ref(),
             root: old.root.as_deref(),
             disks: &old.disks,
+            volumes: &old.volumes,
             root_image: old.root_image.as_ref(),
             network: old.network.as_ref(),
         };

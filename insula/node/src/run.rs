@@ -331,6 +331,7 @@ impl Start<'_> {
                 root: attachments.folder(),
                 root_image: attachments.root_image(),
                 disks: &attachments.disks,
+                volumes: &attachments.volumes,
                 network: None,
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out());

@@ -15,7 +15,7 @@ use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
-use crate::attachment::{DiskFile, Networking};
+use crate::attachment::{DiskFile, Networking, Volume};
 use crate::delegation;
 use crate::device::Selected;
 use crate::isolation;
@@ -49,6 +49,8 @@ pub(super) struct Setup<'a> {
     pub(super) root: Option<&'a Path>,
     /// Its disks.
     pub(super) disks: &'a [DiskFile],
+    /// Folders of the base that it has beside its root.
+    pub(super) volumes: &'a [Volume],
     /// The image in memory that is its root.
     pub(super) root_image: Option<&'a RootImageRecord>,
     /// Its network.
@@ -169,6 +171,7 @@ impl Setup<'_> {
             restart,
             root: self.root.map(Path::to_owned),
             disks: self.disks.to_vec(),
+            volumes: self.volumes.to_vec(),
             root_image: self.root_image.cloned(),
             network: self.network.cloned(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),

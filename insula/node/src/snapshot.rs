@@ -80,6 +80,11 @@ fn check(handle: &Handle, name: &Name, record: &NodeRecord) -> Result<(), Error>
             "its root is a folder of the base, which is not frozen with the node",
             "start it from a file as root: an ext4 file system, or an EROFS image",
         )
+    } else if !record.volumes.is_empty() {
+        (
+            "it has volumes, which are not frozen with the node",
+            "start it without --volume",
+        )
     } else if written().any(DiskFile::is_block_device) {
         (
             "one of its disks is a block device that it may write to",

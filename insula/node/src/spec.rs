@@ -26,13 +26,14 @@ use serde::{Deserialize, Serialize};
 mod check;
 mod form;
 
-use crate::attachment::{DiskSpec, Networking, Publish};
+use crate::attachment::{DiskSpec, Networking, Publish, VolumeSpec};
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
 use crate::isolation::Isolation;
 use crate::memory::MemorySpec;
 use crate::policy::{OnHang, Policy, Restart};
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
+use crate::variable::Variable;
 
 /// Version of the format. It is increased when a command that knows the earlier one would
 /// misunderstand a spec; new options do not need that.
@@ -147,6 +148,15 @@ pub struct NodeSpec {
     )]
     #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<DiskSpec>"))]
     pub disk: Vec<DiskSpec>,
+    /// Folders of this system to have in a node of an image with an agent, beside its root; one or several;
+    /// `:ro` makes one read-only.
+    #[arg(short, long, value_name = "FOLDER:PLACE[:ro]")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<VolumeSpec>"))]
+    pub volume: Vec<VolumeSpec>,
     /// Connect a node of an image with an agent to the network of nodes and base.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
@@ -174,6 +184,18 @@ pub struct NodeSpec {
         schemars(with = "Option<Vec<String>>", length(min = 1))
     )]
     pub program: Option<Vec<OsString>>,
+    /// Environment variables of that program; one or several.
+    #[arg(short, long, value_name = "NAME=VALUE", requires = "program")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<Variable>"))]
+    pub env: Vec<Variable>,
+    /// Working directory of that program; in a node of an image with an agent `/` by default.
+    #[arg(short, long, value_name = "FOLDER", requires = "program")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub workdir: Option<PathBuf>,
     /// Text to append to the image's kernel command line.
     #[arg(
         long,
@@ -291,10 +313,13 @@ impl Default for NodeSpec {
             rootfs: None,
             overlay: false,
             disk: Vec::new(),
+            volume: Vec::new(),
             network: false,
             ip: None,
             publish: Vec::new(),
             program: None,
+            env: Vec::new(),
+            workdir: None,
             append: String::new(),
             allow_ioperm: false,
             dump_on_crash: false,
@@ -365,6 +390,7 @@ impl NodeSpec {
             .rootfs
             .iter_mut()
             .chain(self.disk.iter_mut().map(|disk| &mut disk.path))
+            .chain(self.volume.iter_mut().map(|volume| &mut volume.source))
             .chain(&mut self.watch_rules)
         {
             *path = folder.join(&path);

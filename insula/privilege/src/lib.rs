@@ -9,11 +9,11 @@
 //! | capabilities | those of the node's devices ([`DeviceNeeds`]) | those of a file server | to open its disk | to read files |
 //! | new privileges by exec | none | none | none | none |
 //! | calls refused (seccomp) | `calls::REFUSED` | the same, and its own | the same, sockets, mounts | the same |
-//! | files | all | its folder (its own mount namespace) | its disk's files, libraries (Landlock) | all, to read |
+//! | files | all | its folder (its own mount namespace), or only to read it | its disk's files, libraries (Landlock) | all, to read |
 //! | descriptors | the node, `/dev/insula` | its connection | its connection | the node |
 //!
 //! Privileges can only be dropped: children inherit what their parent has kept. So a supervisor
-//! keeps what a file server needs as long as its node has a folder as its root.
+//! keeps what a file server needs as long as its node has a folder of the base.
 //!
 //! The book describes what is left to a hostile node, under *Threat model*.
 //!

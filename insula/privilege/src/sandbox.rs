@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code, reason = "code between fork and exec is unsafe")]
 
+use std::ffi::{CStr, CString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +12,8 @@ use std::process::Command;
 use insula_base::error::Error;
 use landlock::RulesetCreated;
 use nix::libc;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid, setsid};
@@ -24,18 +28,23 @@ pub struct Sandbox {
     kept: CapabilitySet,
     refused: BpfProgram,
     files: Option<RulesetCreated>,
+    /// A folder that is only read.
+    read_only: Option<CString>,
 }
 
 impl Sandbox {
-    /// For `virtiofsd`, which restricts its access to files itself.
+    /// For `virtiofsd`, which restricts its access to files itself, but has no option to only read them:
+    /// it can write nothing in the folder `read_only`, if one is given.
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn file_server() -> Result<Self, Error> {
+    pub fn file_server(read_only: Option<&Path>) -> Result<Self, Error> {
+        let folder = read_only.map(|path| CString::new(path.as_os_str().as_bytes()));
         Ok(Self {
             kept: capabilities::FILE_SERVER,
             refused: calls::filter(calls::REFUSED)?,
             files: None,
+            read_only: folder.transpose().map_err(failed(files::GIVING_UP))?,
         })
     }
 
@@ -49,6 +58,7 @@ impl Sandbox {
             kept: capabilities::DISK_SERVER,
             refused: calls::filter(&refused)?,
             files: Some(files::only_disk(program, disk)?),
+            read_only: None,
         })
     }
 
@@ -62,6 +72,7 @@ impl Sandbox {
             kept: CapabilitySet::DAC_READ_SEARCH,
             refused: calls::filter(&refused)?,
             files: None,
+            read_only: None,
         })
     }
 
@@ -76,7 +87,46 @@ impl Sandbox {
         if let Some(rules) = self.files.take() {
             rules.restrict_self().map_err(failed(files::GIVING_UP))?;
         }
+        if let Some(folder) = &self.read_only {
+            see_read_only(folder).map_err(failed(files::GIVING_UP))?;
+        }
         drop_privileges(self.kept, &self.refused)
+    }
+}
+
+/// Gives this process a view of the file systems of its own, in which a folder, and what is mounted below it,
+/// can only be read (`mount_setattr(2)`).
+fn see_read_only(folder: &CStr) -> io::Result<()> {
+    const ROOT: &CStr = c"/";
+    let nothing = None::<&CStr>;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(nothing, ROOT, nothing, private, nothing)?;
+    // A mount can be made read-only, a folder of one cannot.
+    if folder != ROOT {
+        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(folder), folder, nothing, bind, nothing)?;
+    }
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path ends with NUL, and the structure has the size that is given.
+    let changed = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            folder.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    match changed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -178,12 +228,33 @@ mod tests {
 
     #[test]
     fn a_file_server_has_no_power_over_the_kernel() {
-        let child = cat(Sandbox::file_server().unwrap());
+        let child = cat(Sandbox::file_server(None).unwrap());
         assert_eq!(status(&child, "NoNewPrivs"), "1");
         assert_eq!(status(&child, "Seccomp"), "2");
         let has = u64::from_str_radix(&status(&child, "CapPrm"), 16).unwrap();
         assert_eq!(has & !capabilities::FILE_SERVER.bits(), 0, "{has:x}");
         end(child);
+    }
+
+    #[test]
+    fn a_file_server_may_have_to_leave_a_folder_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let writes = |read_only| {
+            let mut command = Command::new("/bin/sh");
+            let script = format!("echo x > {}", file.display());
+            command.args(["-c", &script]).stderr(Stdio::null());
+            let sandbox = Sandbox::file_server(read_only).unwrap();
+            sandbox.apply_to(&mut command);
+            // It needs the right to mount, which not everybody has who runs tests.
+            command.status().map(|status| status.success())
+        };
+        assert!(writes(None).unwrap());
+        assert!(!writes(Some(folder.path())).unwrap_or(false));
+        assert!(!writes(Some(Path::new("/"))).unwrap_or(false));
+        // Only that process saw it so.
+        fs::write(&file, "y").unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ const OOM_SCORE: &str = "-900";
 /// The needs of a node with this record, with or without PCI functions.
 pub(super) fn device_needs(record: &NodeRecord, functions: bool) -> DeviceNeeds {
     DeviceNeeds {
-        folder: record.root.is_some(),
+        folder: record.root.is_some() || !record.volumes.is_empty(),
         disk: !record.disks.is_empty(),
         network: record.network.is_some(),
         functions,

@@ -144,6 +144,7 @@ impl Supervisor {
         let chunks_started = record.map_or(0, |record| record.memory.len());
         let is_copy = record.is_some_and(|record| record.copy.is_some());
         let disks = record.map_or_else(Vec::new, |record| record.disks.clone());
+        let volumes = record.map_or_else(Vec::new, |record| record.volumes.clone());
         // The server only ends with the node or on an internal error.
         if self.devices.as_ref().is_some_and(Server::is_finished) {
             self.devices = None;
@@ -161,6 +162,7 @@ impl Supervisor {
                 chunks_started,
                 root,
                 disks,
+                volumes,
                 network,
                 is_copy,
             };

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use insula_agent::options;
 use insula_base::error::Error;
-use insula_node::attachment::{DiskFile, Networking, cid};
+use insula_node::attachment::{DiskFile, Networking, Volume, cid};
 
 use super::bus::Bus;
 use super::checkpoint::Checkpoints;
 use super::device::Backend;
 use super::disk::Disk;
-use super::files::Files;
+use super::files::{Files, Shared};
 use super::memory::DeviceNode;
 use super::monitor::{DeviceContext, DeviceEvents};
 use super::network::Network;
@@ -34,6 +34,8 @@ pub struct Devices {
     pub root: Option<PathBuf>,
     /// Its disks, in order.
     pub disks: Vec<DiskFile>,
+    /// Folders of the base that it has beside its root.
+    pub volumes: Vec<Volume>,
     /// Its network, if any.
     pub network: Option<Networking>,
     /// Whether it is a copy.
@@ -61,10 +63,9 @@ pub(super) fn bus(
         },
         monitor: None,
     };
-    if let Some(folder) = &devices.root {
-        let tag = options::ROOT_TAG;
-        let slot = slot(tag, Files::name(folder));
-        backends.push(Box::new(Files::new(slot, tag, folder.clone())));
+    for folder in folders(devices) {
+        let slot = slot(&folder.tag, Files::name(&folder.path));
+        backends.push(Box::new(Files::new(slot, folder)));
     }
     for disk in disks(&devices.disks, slot) {
         backends.push(Box::new(disk));
@@ -79,6 +80,21 @@ pub(super) fn bus(
         )));
     }
     Bus::new(backends)
+}
+
+/// The folders of the base that the node has: its root, if that is one, and its volumes.
+fn folders(devices: &Devices) -> impl Iterator<Item = Shared> {
+    let root = devices.root.iter().map(|path| Shared {
+        tag: options::ROOT_TAG.to_owned(),
+        path: path.clone(),
+        read_only: false,
+    });
+    let volumes = devices.volumes.iter().enumerate();
+    root.chain(volumes.map(|(number, volume)| Shared {
+        tag: options::volume_tag(number),
+        path: volume.folder.clone(),
+        read_only: volume.read_only,
+    }))
 }
 
 /// Creates all disks, starting their daemons at the same time. A hanging one only delays when the

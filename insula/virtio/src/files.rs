@@ -18,17 +18,27 @@ const QUEUE_SIZES: &[u16] = &[128, 512];
 /// Bytes of the tag in the configuration.
 const TAG_SIZE: usize = 36;
 
+/// A folder of the base that is shared with a node.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    /// Name of the file system in the node, of at most 36 bytes.
+    pub(super) tag: String,
+    /// The folder.
+    pub(super) path: PathBuf,
+    /// Whether the node must not write to it.
+    pub(super) read_only: bool,
+}
+
 /// A folder of the base as a file system of a node.
 pub(crate) struct Files {
     slot: BackendSlot,
-    tag: &'static str,
-    folder: PathBuf,
+    folder: Shared,
 }
 
 impl Files {
-    /// A device that shares `folder` under `tag`, of at most 36 bytes.
-    pub(super) fn new(slot: BackendSlot, tag: &'static str, folder: PathBuf) -> Self {
-        Self { slot, tag, folder }
+    /// A device that shares `folder`.
+    pub(super) fn new(slot: BackendSlot, folder: Shared) -> Self {
+        Self { slot, folder }
     }
 
     /// Name of the device for messages.
@@ -49,7 +59,7 @@ impl Files {
 
 /// Starts a virtiofsd that supports these features.
 fn connect(
-    folder: &Path,
+    folder: &Shared,
     features: u64,
     context: &DeviceContext,
 ) -> Result<VhostUserBackend, StartError> {
@@ -83,7 +93,7 @@ impl Backend for Files {
 
     /// `struct virtio_fs_config`: the tag and the number of request queues.
     fn config(&self) -> Vec<u8> {
-        let mut config = self.tag.as_bytes().to_vec();
+        let mut config = self.folder.tag.as_bytes().to_vec();
         config.resize(TAG_SIZE, 0);
         config.extend(1_u32.to_le_bytes());
         config

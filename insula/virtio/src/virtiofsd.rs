@@ -9,13 +9,17 @@ use std::process::Command;
 use insula_node::attachment::find_virtiofsd;
 use insula_privilege::Sandbox;
 
+use super::files::Shared;
+
 /// The command that serves a folder to one connection to its standard input, and exits with it.
-pub(super) fn command(folder: &Path) -> io::Result<Command> {
+pub(super) fn command(shared: &Shared) -> io::Result<Command> {
+    let folder = &shared.path;
     let program = find_virtiofsd().map_err(io::Error::other)?;
     let mut source = OsString::from("source=");
     source.push(folder);
     let mut command = Command::new(program);
-    let sandbox = Sandbox::file_server().map_err(io::Error::other)?;
+    let read_only = shared.read_only.then_some(folder.as_path());
+    let sandbox = Sandbox::file_server(read_only).map_err(io::Error::other)?;
     sandbox.apply_to(&mut command);
     // Both implementations know these options.
     command

@@ -78,10 +78,12 @@ fn a_node_without_attachments_gets_none() {
     let Attachments {
         root,
         disks,
+        volumes,
         network,
         watch,
     } = &request.attachments;
     assert!(root.is_none() && network.is_none() && disks.is_empty() && watch.is_none());
+    assert!(volumes.is_empty());
     assert_eq!(append(request), "");
 }
 

@@ -1,4 +1,4 @@
-//! Folders of the base as root of a node.
+//! Folders of the base that are shared with a node: its root, its volumes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,22 +27,9 @@ pub fn find_virtiofsd() -> Result<PathBuf, Error> {
         .ok_or_else(no_virtiofsd)
 }
 
-/// Why a folder cannot be a node's root.
-fn refused(path: &Path, why: &str) -> Error {
-    let what = format!("{} cannot be a node's root{why}", path.display());
-    Error::new(what).untouched().about("rootfs")
-}
-
-/// Its name has a comma, which separates virtiofsd's options.
-fn comma(path: &Path) -> Error {
-    refused(path, ", since there is a comma in its name")
-        .hint("rename it, or bind it to another place with `mount --bind`")
-}
-
 fn no_virtiofsd() -> Error {
     Error::new("there is no virtiofsd")
         .untouched()
-        .about("rootfs")
         .hint("install it: package `virtiofsd`, or `qemu-system-common` on Debian 12")
 }
 
@@ -56,15 +43,29 @@ impl SharedFolder {
     /// # Errors
     /// Why it cannot be a root; nothing was touched.
     pub fn find(path: &Path) -> Result<Self, Error> {
+        Self::find_as(path, "rootfs", "a node's root")
+    }
+
+    /// The same for what is asked for by another option, and is something else.
+    ///
+    /// # Errors
+    /// Why it cannot be that; nothing was touched.
+    pub fn find_as(path: &Path, option: &'static str, what: &str) -> Result<Self, Error> {
+        let refused = |path: &Path, why: &str| {
+            let what = format!("{} cannot be {what}{why}", path.display());
+            Error::new(what).untouched().about(option)
+        };
         let no_folder = |source: io::Error| refused(path, "").because(source);
         let found = path.canonicalize().map_err(no_folder)?;
         if !found.is_dir() {
             return Err(no_folder(io::ErrorKind::NotADirectory.into()));
         }
+        // It separates virtiofsd's options.
         if found.as_os_str().as_encoded_bytes().contains(&b',') {
-            return Err(comma(&found));
+            let hint = "rename it, or bind it to another place with `mount --bind`";
+            return Err(refused(&found, ", since there is a comma in its name").hint(hint));
         }
-        find_virtiofsd()?;
+        find_virtiofsd().map_err(|error| error.about(option))?;
         Ok(Self(found))
     }
 

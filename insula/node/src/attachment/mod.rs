@@ -14,6 +14,7 @@ mod network;
 mod port;
 mod qcow2;
 pub mod request;
+mod volume;
 
 pub use address::cid;
 pub(crate) use address::{free_address, free_addresses};
@@ -25,3 +26,4 @@ pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
 pub use port::{Publish, PublishError};
 pub use request::{drain, resize};
+pub use volume::{VOLUMES_MAX, Volume, VolumeError, VolumeSpec};

@@ -9,6 +9,7 @@ use insula_base::error::Error;
 use insula_image::BUILT_IN;
 
 use super::NodeSpec;
+use crate::attachment::{VOLUMES_MAX, VolumeSpec};
 use crate::cores::CoreRequest;
 use crate::isolation::Isolation;
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
@@ -25,6 +26,7 @@ impl NodeSpec {
         problems.ports(self);
         problems.memory(self);
         problems.root(self);
+        problems.volumes(self);
         problems.program(self);
         problems.ready(self);
         problems.watch(self);
@@ -143,9 +145,29 @@ impl Problems {
         }
     }
 
+    fn volumes(&mut self, spec: &NodeSpec) {
+        let volumes = &spec.volume;
+        if volumes.len() > VOLUMES_MAX {
+            let message = format!("a node cannot have {} volumes", volumes.len());
+            self.add("volume", message, format!("give at most {VOLUMES_MAX}"));
+        }
+        let is_same = |(at, one): &(usize, &VolumeSpec)| {
+            let before = &volumes[..*at];
+            before.iter().any(|other| other.place == one.place)
+        };
+        if let Some((_, one)) = volumes.iter().enumerate().find(is_same) {
+            let message = format!("two volumes are to be at {}", one.place.display());
+            self.add("volume", message, "give one of them another place");
+        }
+        if !volumes.is_empty() && is_built_in(spec) {
+            let message = "programs of the lightweight kernel have this system's files anyway";
+            self.add("volume", message, "remove --volume");
+        }
+    }
+
     fn program(&mut self, spec: &NodeSpec) {
         if spec.program.is_none() {
-            return;
+            return self.without_program(spec);
         }
         if spec.words().next().is_none_or(|word| word.is_empty()) {
             let hint = "give one, as program = [\"/usr/sbin/nginx\", \"-g\", \"daemon off;\"]";
@@ -169,6 +191,17 @@ impl Problems {
         if is_watched && is_built_in(spec) {
             let message = "a node of the lightweight kernel cannot be watched";
             self.add(key, message, "remove it: only kernels of Linux can be");
+        }
+    }
+
+    fn without_program(&mut self, spec: &NodeSpec) {
+        let has = [
+            ("env", !spec.env.is_empty()),
+            ("workdir", spec.workdir.is_some()),
+        ];
+        for (key, _) in has.iter().filter(|(_, has)| *has) {
+            let message = format!("--{key} is of a program, and the node has none");
+            self.add(key, message, "give a program, or remove it");
         }
     }
 

@@ -5,6 +5,7 @@ mod image_root;
 mod leaving;
 mod network;
 mod verbs;
+mod volumes;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -62,7 +63,10 @@ const PROGRAMS: [&str; 13] = [
 /// counts.
 const NO_OTHER_SEED: &str = "random.trust_cpu=off";
 /// Main program of the nodes.
-const PROGRAM: &str = "echo 'it starts:  on'; echo error >&2; exec sleep 100000";
+const PROGRAM: &str =
+    "echo 'it starts:  on'; echo error >&2; echo \"$GREETING in $PWD\"; exec sleep 100000";
+/// Its environment and its working directory.
+const GREETED: [&str; 4] = ["-e", "GREETING=hello, you", "--workdir", "/bin"];
 /// Bytes of input: more than all buffers on the way hold.
 const BYTES: usize = 2 << 20;
 /// Largest difference of a node's clock, in whole seconds: the base sets it far more exactly.
@@ -85,6 +89,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_programs(CONTENT)?;
     make_programs(ROOT)?;
     make_data()?;
+    volumes::make_folders()?;
     let played = with_cleanup(|| {
         for version in ["6.1", "6.12"] {
             let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
@@ -94,7 +99,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         network::simultaneous_claims()?;
         image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
     });
-    for folder in [CONTENT, ROOT] {
+    for folder in [CONTENT, ROOT, volumes::FOLDER] {
         fs::remove_dir_all(folder)?;
     }
     played?;
@@ -136,7 +141,7 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
         "--append",
         NO_OTHER_SEED,
     ];
-    insula(&[&run[..], &program].concat())?;
+    insula(&[&run[..], &GREETED, &program].concat())?;
     let uname = insula(&["exec", &node, "--", "uname", "-r"])?;
     assert_equal("its release", &uname.trim_end(), &release.as_str())?;
     let kexec = "cat /proc/sys/kernel/kexec_load_disabled";
@@ -194,6 +199,7 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     let own = match server {
         true => [
             &["--overlay", "--publish", PUBLISH, "--ip", ADDRESS][..],
+            &volumes::OPTIONS,
             &httpd,
         ]
         .concat(),
@@ -202,6 +208,10 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     insula(&[&run[..], &own].concat())?;
     let (_, of_node, _) = script(node, &[], "sha256sum < /data")?;
     assert_equal("file read by the node", &of_node, &sum()?)?;
+    if server {
+        volumes::refusals(image)?;
+        volumes::play(node)?;
+    }
     assert_equal("writing", &script(node, &[], "echo new > /made")?.0, &0)?;
     let (_, output, _) = script(node, &[], "cat /made")?;
     assert_equal("its new file", &output.as_str(), &"new\n")?;
@@ -216,7 +226,7 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
 
 /// The output of the node's own program is in its log, line by line.
 fn logged(node: &str) -> Result<(), Finding> {
-    for line in ["sh: it starts:  on", "sh: error"] {
+    for line in ["sh: it starts:  on", "sh: error", "sh: hello, you in /bin"] {
         wait_for(&format!("`{line}` in the log"), || {
             Ok(insula(&["logs", node])?.contains(line).then_some(()))
         })?;

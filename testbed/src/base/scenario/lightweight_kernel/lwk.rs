@@ -158,11 +158,18 @@ fn is_removed_with_its_program(node: &[&str]) -> Result<(), Finding> {
     starts(&[&["--rm"], node].concat())?;
     insula(&["kill", NAME])?;
     for status in [3, 0, 4] {
-        let program = format!("exit {status}");
+        let variable = format!("STATUS={status}");
         let run = ["run", "--image", "lwk", "--cpus", "3", "--memory", "64M"];
-        let words = ["--name", NAME, "--", "/bin/sh", "-c", &program];
+        let program = "[ $PWD = /usr ] && exit $STATUS";
+        let environment = ["--env", &variable, "-w", "/usr"];
+        let words = [
+            &["--name", NAME],
+            &environment[..],
+            &["--", "/bin/sh", "-c", program],
+        ]
+        .concat();
         let answer = try_insula(&[&run[..], node, &words].concat())?;
-        assert_equal(&program, &answer.status, &Some(status))?;
+        assert_equal("status", &answer.status, &Some(status))?;
     }
     wait_for("the last node to be removed", || {
         Ok((Resources::now()? == before).then_some(()))
