@@ -73,6 +73,9 @@ pub(crate) struct ScenarioArguments {
     /// With long counts; only scenarios that have such.
     #[arg(long)]
     pub(crate) soak: bool,
+    /// Show what it prints, with the time that each command took. With --soak it is shown anyway.
+    #[arg(long)]
+    pub(crate) show: bool,
     /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
     #[arg(long, env = "INSULA_ACCELERATOR")]
     pub(crate) accelerator: Option<Accelerator>,

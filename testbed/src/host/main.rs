@@ -177,6 +177,7 @@ fn conditions(arguments: &ScenarioArguments, base: Flavour) -> Result<Conditions
         emulator: arguments.emulator,
         spare_devices: arguments.spare_devices,
         soak: arguments.soak,
+        show: arguments.soak || arguments.show,
         ..Conditions::usual(base, accelerator)
     })
 }

@@ -39,8 +39,10 @@ pub struct Conditions {
     pub emulator: Option<Emulator>,
     /// Spare devices instead of those that the scenario names.
     pub spare_devices: Option<SpareDevices>,
-    /// In long counts, showing its output.
+    /// In long counts.
     pub soak: bool,
+    /// Its output is shown.
+    pub show: bool,
 }
 
 impl Conditions {
@@ -53,6 +55,7 @@ impl Conditions {
             emulator: None,
             spare_devices: None,
             soak: false,
+            show: false,
         }
     }
 }
@@ -66,7 +69,9 @@ pub fn run(
     conditions: Conditions,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Outcome, TrialError> {
-    let Conditions { base, soak, .. } = conditions;
+    let Conditions {
+        base, soak, show, ..
+    } = conditions;
     let (root, mut payload) = match scenario.module {
         Module::Installed => (
             Root::Installed,
@@ -83,7 +88,7 @@ pub fn run(
         ..machine(scenario, conditions)
     };
     let task = Task::Command(words);
-    let mut outcome = boot(&machine, &task, &payload, soak, progress)?;
+    let mut outcome = boot(&machine, &task, &payload, show, progress)?;
     for _ in 1..scenario.machine.boots {
         let earlier = std::mem::take(&mut outcome.files);
         let kept = earlier
@@ -91,7 +96,7 @@ pub fn run(
             .filter(|(path, _)| path.starts_with(KEPT));
         kept.for_each(|(path, bytes)| payload.file(&path, Content::Bytes(bytes)));
         let elapsed = outcome.elapsed;
-        outcome = boot(&machine, &task, &payload, soak, progress)?;
+        outcome = boot(&machine, &task, &payload, show, progress)?;
         outcome.elapsed += elapsed;
     }
     Ok(outcome)

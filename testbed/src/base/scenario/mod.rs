@@ -116,8 +116,8 @@ pub struct Scenario {
     pub machine: Shape,
     /// Who loads insula.ko.
     pub module: Module,
-    /// Base kernels on which `make test` plays it: one, unless the result depends on the base's
-    /// kernel; none if it takes too long, and is only played by its name.
+    /// Base kernels on which `make test` plays it: one, unless each takes half a minute at most; none if it
+    /// takes too long, and is only played by its name. `make soak PART=matrix` plays it on all.
     pub bases: &'static [Flavour],
     /// Wall-clock time limit.
     pub limit: Duration,

@@ -14,7 +14,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Pause after a check, in multiples of its duration: checks share the host's cores with the work
 /// that is waited for.
-const PAUSE_FACTOR: u32 = 1;
+const PAUSE_FACTOR: u32 = 3;
+/// What takes less is not told.
+const TOLD_FROM: Duration = Duration::from_millis(300);
 /// Records of a node's log that are shown when a scenario fails.
 const RECORDS_SHOWN: &str = "60";
 
@@ -87,9 +89,20 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Runs `insula` to its end, whatever the result.
+/// Runs `insula` to its end, whatever the result. Tells how long it took.
 pub(crate) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
-    Ok(Answer::new(words, &command(words).output()?))
+    let began = Instant::now();
+    let answer = Answer::new(words, &command(words).output()?);
+    tell(began, &format!("`insula {}`", answer.words));
+    Ok(answer)
+}
+
+/// Prints how long something took, unless that was short. Who makes a scenario faster looks there first.
+pub(crate) fn tell(began: Instant, what: &str) {
+    let elapsed = began.elapsed();
+    if elapsed >= TOLD_FROM {
+        println!("{:.1} s: {what}", elapsed.as_secs_f64());
+    }
 }
 
 /// The same; fails if that takes longer than [`TIMEOUT`]. For few output: it is read at the end.
@@ -139,6 +152,7 @@ pub(crate) fn wait_at_most<T>(
     loop {
         let started = Instant::now();
         if let Some(found) = check()? {
+            tell(began, &format!("waited for {what}"));
             return Ok(found);
         }
         let pause = INTERVAL.max(PAUSE_FACTOR * started.elapsed());

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// One of Debian 12's kernels for this architecture, or one built from its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flavour {
     /// 6.1, for virtual machines.
     V6_1,

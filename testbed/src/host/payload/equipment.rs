@@ -1,7 +1,9 @@
 //! Payload of every machine: the project's own programs, module and nodes' initial file system.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use super::module::{self, ModuleError};
 use super::node_initrd::{self, NodeInitrdError};
@@ -75,11 +77,24 @@ pub enum EquipmentError {
     Lock(#[from] io::Error),
 }
 
-/// Builds the payload of a machine with this base, as far as it has changed.
+/// Builds the payload of a machine with this base, as far as it has changed since this process's start.
+/// Later calls of a process give what its first one gave: to ask cargo and make again takes seconds.
 ///
 /// # Errors
 /// When a part cannot be built.
 pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
+    static ASSEMBLED: Mutex<BTreeMap<Flavour, Payload>> = Mutex::new(BTreeMap::new());
+    let mut assembled = ASSEMBLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(payload) = assembled.get(&base) {
+        return Ok(payload.clone());
+    }
+    let payload = build(base, progress)?;
+    assembled.insert(base, payload.clone());
+    Ok(payload)
+}
+
+/// Builds a payload.
+fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
     // Cargo has a lock of its own.
     let programs = programs::build(progress)?;
     let _guard = project::lock()?;

@@ -82,8 +82,8 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .directory(project::root())
         .run()?;
     Ok(Programs {
-        insula: folder.join("insula"),
-        scenario: folder.join("insula-scenario"),
+        insula: stripped(&folder.join("insula"))?,
+        scenario: stripped(&folder.join("insula-scenario"))?,
         peer: stripped(&folder.join("insula-peer"))?,
         probe: stripped(&folder.join("insula-probe"))?,
         notes: stripped(&folder.join("examples/notes"))?,
@@ -95,8 +95,8 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
     })
 }
 
-/// Copy of a program without debug information, which is most of its size: a node has it in memory
-/// as long as it runs.
+/// Copy of a program without debug information, which is most of its size: each machine gets a copy, and
+/// a node has it in memory as long as it runs.
 pub(super) fn stripped(program: &Path) -> Result<PathBuf, ProgramsError> {
     // Other processes may build at the same time.
     let folder = program.parent().unwrap_or(Path::new("."));

@@ -18,7 +18,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "kexec with nodes running gives the next kernel a machine whose cores all start",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

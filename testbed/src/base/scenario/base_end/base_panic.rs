@@ -12,7 +12,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "a panic of the base ends the machine without delay though nodes run",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

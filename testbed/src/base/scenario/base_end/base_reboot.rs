@@ -23,7 +23,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

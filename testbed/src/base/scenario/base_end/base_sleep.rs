@@ -16,7 +16,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "suspend and hibernation are refused while nodes have cores, and harm no node",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(180),
     soak_limit: None,
     play,

@@ -38,7 +38,7 @@ const WRITER: &str = "with-disks";
 const ROOTED: &str = "with-root";
 /// Files for disks, with their sizes in bytes.
 const DISK: &str = "/tmp/disk,own.img";
-const DISK_BYTES: u64 = 48 << 20;
+const DISK_BYTES: u64 = 24 << 20;
 const READ_ONLY: &str = "/tmp/read-only.img";
 const READ_ONLY_BYTES: usize = 1 << 20;
 /// File with a root file system, and the node that has it.

@@ -46,12 +46,14 @@ const PAGE_BYTES: usize = 4 << 20;
 const DISK_BYTES: u64 = 32 << 20;
 const FIO: &str = "fio --name=disk --filename=/dev/vda --rw=randwrite --bs=16k --direct=1 \
                    --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1";
-const ENDLESSLY: &str = "--time_based --runtime=100000 > /dev/null";
+/// With pauses, as below.
+const ENDLESSLY: &str = "--time_based --runtime=100000 --thinktime=10ms > /dev/null";
 /// Option: write and verify once.
 const ONCE: &str = "--size=4m";
-/// Computes, and counts its rounds in a file.
+/// Computes, and counts its rounds in a file. It pauses, so that an emulator can run the machine's other
+/// cores.
 const COMPUTE: &str = "n=0; while :; do n=$((n + 1)); \
-                       [ $((n % 1000)) = 0 ] && echo $n > /run/rounds; done";
+                       [ $((n % 1000)) = 0 ] && echo $n > /run/rounds && sleep 0.05; done";
 
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;

@@ -40,8 +40,8 @@ const NODES: [&str; 2] = ["6.1", "6.12"];
 pub(super) const NAME: &str = "shop";
 /// Connections that live throughout.
 const CONNECTIONS: usize = 10;
-/// Moves there and back.
-const ROUNDS: usize = 2;
+/// Moves there and back, in a long run.
+const ROUNDS: u64 = 10;
 /// Status with which the server ends when it is asked to.
 const STATUS: u8 = 7;
 /// Echoes what its clients send. Each new client is logged, with the kernel that runs it.
@@ -102,7 +102,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     checks::play("6.1", "6.12")?;
     let address = text(&inspected()?["address"]);
     let streams = Streams::start(&address, CONNECTIONS)?;
-    for round in 0..ROUNDS {
+    for round in 0..context.count(1, ROUNDS) {
         for (to, release) in [
             ("6.12", context.release("6.12")?),
             ("6.1", context.release("6.1")?),

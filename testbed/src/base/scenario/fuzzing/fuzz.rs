@@ -34,7 +34,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    bases: &Flavour::USUAL,
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(3500)),
     play,

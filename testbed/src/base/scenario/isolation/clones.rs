@@ -170,7 +170,7 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
 
 /// Writes a file in the original, and returns its checksum; it counts in the background from then on.
 fn prepare() -> Result<String, Finding> {
-    let script_text = "dd if=/dev/urandom of=/data bs=65536 count=128 2>/dev/null; \
+    let script_text = "dd if=/dev/urandom of=/data bs=65536 count=32 2>/dev/null; \
                        (while :; do echo >> /count; sleep 0.05; done) </dev/null >/dev/null 2>&1 & \
                        sha256sum < /data";
     let (status, sum) = script(ORIGINAL, script_text)?;
@@ -348,9 +348,9 @@ fn each_by_itself(copies: &[&str], written: &str) -> Result<(), Finding> {
     let mut sums = BTreeSet::new();
     for name in nodes() {
         let rewrite = format!(
-            "for i in $(busybox seq 128); do echo {name} $i; done > /pattern; \
+            "for i in $(busybox seq 32); do echo {name} $i; done > /pattern; \
              busybox sed -i s/$/{name}/ /pattern; busybox yes {name} | dd of=/data bs=65536 \
-             count=128 iflag=fullblock 2>/dev/null; sha256sum < /data"
+             count=32 iflag=fullblock 2>/dev/null; sha256sum < /data"
         );
         sums.insert(script(name, &rewrite)?.1);
     }

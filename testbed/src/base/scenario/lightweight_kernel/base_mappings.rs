@@ -28,7 +28,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "a program shares a file with the base, whose memory management takes pages back",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &[Flavour::V6_1, Flavour::V6_12],
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(300),
     soak_limit: Some(Duration::from_secs(2400)),
     play,

@@ -29,7 +29,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("builds/make.sh"),
         files: &[("Makefile", include_str!("builds/c.mk"))],
         user: "root",
-        counts: (20, 200),
+        counts: (6, 200),
     },
     // Files of each of four commits.
     Application {
@@ -37,7 +37,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("builds/git.sh"),
         files: &[],
         user: "root",
-        counts: (60, 1000),
+        counts: (20, 1000),
     },
 ];
 

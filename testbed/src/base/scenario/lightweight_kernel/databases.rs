@@ -46,7 +46,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("databases/postgresql.sh"),
         files: &[],
         user: "postgres",
-        counts: (25, 500),
+        counts: (8, 500),
     },
 ];
 

@@ -20,7 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "running programs go on on a node, with their connections, by command and by policy",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &[Flavour::V6_1, Flavour::V6_12],
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(400),
     soak_limit: Some(Duration::from_secs(3600)),
     play,

@@ -21,7 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "any task of the base accesses a program's memory: debuggers, other processes, io_uring",
     machine: Shape::USUAL,
     module: Module::Loaded,
-    bases: &[Flavour::V6_1, Flavour::V6_12],
+    bases: &[Flavour::V6_12],
     limit: Duration::from_secs(300),
     soak_limit: None,
     play,

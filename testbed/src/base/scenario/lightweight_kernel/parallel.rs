@@ -33,7 +33,7 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/perl.sh"),
         files: &[("children.pl", include_str!("parallel/children.pl"))],
         user: "root",
-        counts: (30, 500),
+        counts: (12, 500),
     },
     // Rounds.
     Application {
@@ -41,14 +41,14 @@ const APPLICATIONS: &[Application] = &[
         script: include_str!("parallel/mpich.sh"),
         files: MPI,
         user: "root",
-        counts: (5, 1000),
+        counts: (3, 1000),
     },
     Application {
         name: "Open MPI",
         script: include_str!("parallel/openmpi.sh"),
         files: MPI,
         user: "root",
-        counts: (5, 1000),
+        counts: (3, 1000),
     },
     // Thousands of steps of each worker.
     Application {

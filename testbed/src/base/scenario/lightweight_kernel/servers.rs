@@ -51,7 +51,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         ];
         insula(&words)?;
         keeps_notes()?;
-        let kills = context.count(20, 1000).to_string();
+        let kills = context.count(8, 1000).to_string();
         insula(&["exec", NODE, "--", PROBE, "messages", &kills])?;
         has_files()?;
         kept::play(context)?;

@@ -24,7 +24,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    bases: &[Flavour::V6_1, Flavour::V6_12],
+    bases: &[Flavour::V6_1],
     limit: Duration::from_secs(600),
     soak_limit: None,
     play,

@@ -135,7 +135,9 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
         "vmm" => &REPAIRED_IN_PAUSE,
         _ => &REPAIRED,
     })?;
-    nothing_is_found(&NODE)?;
+    if context.select(false, true) {
+        nothing_is_found(&NODE)?;
+    }
     fs::remove_file(UNPACKED)?;
     context.figure("repaired-at", began.elapsed().as_secs_f64(), "s")?;
     supervised::acts()?;

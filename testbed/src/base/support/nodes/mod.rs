@@ -1,6 +1,7 @@
 //! Nodes that scenarios start, by the kernel or the program that they run.
 
 pub(crate) mod content;
+pub(crate) mod growing_log;
 pub(crate) mod hang;
 pub(crate) mod idle_node;
 pub(crate) mod in_node;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::growing_log::wait_for_record;
 use crate::base::support::insula_command::{
     insula, insula_json, names, numbers, try_insula, wait_for,
 };
@@ -67,7 +68,7 @@ impl TestNode {
 
     /// Waits until it is ready. It must report its nonce, the release `release` and its cores.
     pub(crate) fn assert_ready(&self, release: &str) -> Result<(), Finding> {
-        let report = wait_for(&format!("{} to be ready", self.name), || self.ready())?;
+        let report = self.wait_until_reported()?;
         let mut expected = Ready {
             nonce: self.nonce.clone(),
             release: release.to_owned(),
@@ -79,15 +80,16 @@ impl TestNode {
         })
     }
 
-    fn ready(&self) -> Result<Option<Ready>, Finding> {
-        let lines = self.init_lines()?;
-        let line = lines.iter().find_map(|line| line.strip_prefix("ready "));
-        line.map(Ready::parse).transpose()
+    fn wait_until_reported(&self) -> Result<Ready, Finding> {
+        let what = format!("{} to be ready", self.name);
+        self.wait_for_init(&what, |line| {
+            line.strip_prefix("ready ").map(Ready::parse).transpose()
+        })
     }
 
     /// Waits until it is ready to do its task, without further checks.
     pub(crate) fn wait_until_ready(&self) -> Result<(), Finding> {
-        wait_for(&format!("{} to be ready", self.name), || self.ready()).map(drop)
+        self.wait_until_reported().map(drop)
     }
 
     /// Lines that its init has written so far.
@@ -99,11 +101,21 @@ impl TestNode {
 
     /// Waits for a line of its init that starts with `prefix`. Returns the line.
     pub(crate) fn wait_for_line(&self, prefix: &str) -> Result<String, Finding> {
-        wait_for(&format!("{} to report `{prefix}`", self.name), || {
-            Ok(self
-                .init_lines()?
-                .into_iter()
-                .find(|line| line.starts_with(prefix)))
+        let what = format!("{} to report `{prefix}`", self.name);
+        self.wait_for_init(&what, |line| {
+            Ok(line.starts_with(prefix).then(|| line.to_owned()))
+        })
+    }
+
+    /// Waits until a line of its init gives a value.
+    fn wait_for_init<T>(
+        &self,
+        what: &str,
+        mut check: impl FnMut(&str) -> Result<Option<T>, Finding>,
+    ) -> Result<T, Finding> {
+        wait_for_record(&self.name, what, |line| match line.split_once(MARK) {
+            Some((_, line)) => check(line),
+            None => Ok(None),
         })
     }
 
@@ -116,18 +128,18 @@ impl TestNode {
     /// Rounds of `do=compute` that it has reported.
     pub(crate) fn rounds(&self) -> Result<u64, Finding> {
         let init_lines = self.init_lines()?;
-        let mut rounds = init_lines
-            .iter()
-            .filter_map(|line| line.strip_prefix("compute rounds="));
-        let last = rounds.next_back().and_then(|rest| rest.split(' ').next());
-        Ok(last.map_or(Ok(0), str::parse)?)
+        let mut rounds = init_lines.iter().rev().map(|line| rounds_of(line));
+        Ok(rounds.find_map(Result::transpose).transpose()?.unwrap_or(0))
     }
 
     /// Waits until it has done more work than now.
     pub(crate) fn assert_works(&self) -> Result<(), Finding> {
         let before = self.rounds()?;
-        let more = || Ok((self.rounds()? > before).then_some(()));
-        wait_for(&format!("{} to continue computing", self.name), more)
+        let what = format!("{} to continue computing", self.name);
+        self.wait_for_init(&what, |line| {
+            Ok(rounds_of(line)?.filter(|&now| now > before))
+        })
+        .map(drop)
     }
 
     /// Its inspection.
@@ -177,6 +189,13 @@ impl Ready {
             apic_ids,
         })
     }
+}
+
+/// Rounds of `do=compute` that a line reports.
+fn rounds_of(line: &str) -> Result<Option<u64>, Finding> {
+    let rounds = line.strip_prefix("compute rounds=");
+    let number = rounds.and_then(|rest| rest.split(' ').next());
+    Ok(number.map(str::parse).transpose()?)
 }
 
 /// A node's kernel log; empty as long as there is none.

@@ -30,7 +30,7 @@ pub(super) fn play(context: &Context, ours: &str, others: &str) -> Result<(), Fi
     lacks_room(ours)?;
     check(&mut checks)?;
     killed::play(ours, &mut checks)?;
-    for seed in SEED..SEED + context.count(12, 300) {
+    for seed in SEED..SEED + context.count(3, 300) {
         fuzz(seed, [ours, others], &mut checks)
             .map_err(|error| error.when(&format!("with seed {seed}")))?;
     }

@@ -20,9 +20,9 @@ const MORE: &str = "+128M";
 const LESS: &str = "-128M";
 /// File that a node serves, and file in the folder that is a node's root, with their sizes in
 /// bytes.
-const PAGE_BYTES: usize = 8 << 20;
+const PAGE_BYTES: usize = 4 << 20;
 const DATA: &str = "data";
-const DATA_BYTES: usize = 8 << 20;
+const DATA_BYTES: usize = 4 << 20;
 
 /// Makes the file that is read by way of a node's root.
 pub(super) fn make_data() -> Result<(), Finding> {

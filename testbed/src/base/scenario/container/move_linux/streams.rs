@@ -14,6 +14,10 @@ use crate::base::support::insula_command::wait_at_most;
 const WINDOW: u64 = 8192;
 /// Most bytes that are sent at once.
 const PIECE: usize = 1500;
+/// Pause of every second connection's receiver before it reads again, and of the other ones' senders when
+/// they are that far ahead. So what is unread waits at the client of some and at the server of others, and an
+/// emulator has time for what is tried meanwhile.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes that come back on each connection before it is said to go on.
 const GOES_ON: u64 = 4 * WINDOW;
 
@@ -65,8 +69,9 @@ impl Streams {
 
     /// Waits until more bytes have come back on every connection.
     pub(in super::super) fn go_on(&self) -> Result<(), Finding> {
-        for (number, (stream, both)) in self.all.iter().enumerate() {
-            let before = stream.checked.load(Ordering::Relaxed);
+        let checked = |(stream, _): &(Arc<Stream>, _)| stream.checked.load(Ordering::Relaxed);
+        let before: Vec<_> = self.all.iter().map(checked).collect();
+        for (number, ((stream, both), before)) in self.all.iter().zip(before).enumerate() {
             wait_at_most(
                 GOES_ON_TIMEOUT,
                 &format!("connection {number} to go on"),
@@ -115,16 +120,28 @@ impl Stream {
             to.write_all(&piece)
                 .map_err(|error| format!("sending: {error}"))?;
             sent += piece.len() as u64;
-            let (lock, progress) = &self.progress;
-            let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_far = |(): &mut ()| {
-                let ahead = sent - self.checked.load(Ordering::Relaxed);
-                ahead > WINDOW && !self.ending.load(Ordering::Relaxed)
-            };
-            drop(progress.wait_timeout_while(guard, GOES_ON_TIMEOUT, is_far));
+            if self.is_behind(sent) {
+                self.wait_for_window(sent);
+                if !receiver_pauses(seed) {
+                    thread::sleep(PAUSE);
+                }
+            }
         }
         to.shutdown(Shutdown::Write)
             .map_err(|error| error.to_string())
+    }
+
+    /// Whether more than a window has not come back yet of what was sent.
+    fn is_behind(&self, sent: u64) -> bool {
+        sent - self.checked.load(Ordering::Relaxed) > WINDOW
+    }
+
+    /// Waits until it is no longer, or is to end.
+    fn wait_for_window(&self, sent: u64) {
+        let (lock, progress) = &self.progress;
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |(): &mut ()| self.is_behind(sent) && !self.ending.load(Ordering::Relaxed);
+        drop(progress.wait_timeout_while(guard, GOES_ON_TIMEOUT, waits));
     }
 
     /// Receives what was sent, in the same order and no byte else, up to the end.
@@ -147,13 +164,22 @@ impl Stream {
             }
             let pause = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             self.longest_pause_ms.fetch_max(pause, Ordering::Relaxed);
-            let _guard = self
+            let guard = self
                 .progress
                 .0
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             self.checked.fetch_add(count as u64, Ordering::Relaxed);
             self.progress.1.notify_all();
+            drop(guard);
+            if receiver_pauses(seed) {
+                thread::sleep(PAUSE);
+            }
         }
     }
+}
+
+/// Whether the receiver of the connection of that seed pauses, not its sender.
+fn receiver_pauses(seed: u64) -> bool {
+    seed.is_multiple_of(2)
 }

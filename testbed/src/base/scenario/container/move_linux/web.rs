@@ -2,12 +2,12 @@
 //! come and go read from it. No request fails.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::streams::GOES_ON_TIMEOUT;
 use crate::base::Finding;
@@ -31,6 +31,8 @@ pub(in super::super) const NAME: &str = "web";
 const CLIENTS: usize = 100;
 /// Bytes that each reads at once.
 const BYTES: usize = 20_000;
+/// Pause after each two requests, so that an emulator has time for what is tried meanwhile.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Requests after which clients are said to be served.
 const SERVED: u64 = 2 * CLIENTS as u64;
 
@@ -118,6 +120,7 @@ impl Load {
                 read(&mut connect(&address)?, &content)?;
                 longest_ms = longest_ms.max(began.elapsed().as_millis() as u64);
                 counted.fetch_add(2, Ordering::Relaxed);
+                thread::sleep(PAUSE);
             }
             Ok(longest_ms)
         });
@@ -163,6 +166,8 @@ fn read(stream: &mut TcpStream, content: &[u8]) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("reading: {error}");
     let request = b"GET /content HTTP/1.1\r\nHost: web\r\n\r\n";
     stream.write_all(request).map_err(failed)?;
+    // The answer to one request is all that there is to read.
+    let mut stream = BufReader::new(stream);
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

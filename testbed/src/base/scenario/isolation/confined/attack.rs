@@ -7,7 +7,7 @@ use super::super::attacker;
 use super::super::neighbour::Neighbour;
 use super::ended;
 use crate::base::support::insula_command::{assert_equal, insula, text, wait_for};
-use crate::base::support::nodes::test_node::path;
+use crate::base::support::nodes::test_node::{TestNode, path};
 use crate::base::{Context, Finding};
 
 /// Seeds of random attacks in a long run.
@@ -64,7 +64,8 @@ impl Attack {
 pub(super) fn attacks(context: &Context, neighbour: &Neighbour) -> Result<(), Finding> {
     let canary = neighbour.canary.address;
     let variants = context.select(Vec::new(), variants(canary));
-    for attack in each_kind(canary).into_iter().chain(variants) {
+    dump_names_the_function(context, &Attack::new("memory", "memory", canary, 0xbad))?;
+    for attack in each_kind().into_iter().chain(variants) {
         println!("{}", attack.parameters);
         play(context, &attack).map_err(|finding| finding.when(&attack.parameters))?;
         neighbour.assert_unharmed()?;
@@ -76,10 +77,9 @@ pub(super) fn attacks(context: &Context, neighbour: &Neighbour) -> Result<(), Fi
     Ok(())
 }
 
-/// One attack of each kind that is told.
-fn each_kind(canary: u64) -> Vec<Attack> {
+/// One attack of each other kind that is told.
+fn each_kind() -> Vec<Attack> {
     vec![
-        Attack::new("memory", "memory", canary, 0xbad),
         // The machine's power-off.
         Attack::new("port", "port", 0x604, 0x2000),
         // Where VMRUN would save the monitor's registers.
@@ -113,27 +113,38 @@ fn variants(canary: u64) -> Vec<Attack> {
 }
 
 fn play(context: &Context, attack: &Attack) -> Result<(), Finding> {
+    attacked(context, attack)?.0.remove()
+}
+
+/// Starts a node that attacks, and is ended. Returns it, and the function that is told to have done it.
+fn attacked(context: &Context, attack: &Attack) -> Result<(TestNode, String), Finding> {
     let node = attacker::start(context, "vmm", &attack.parameters)?;
     let told = ended(&node, attack.reason)?;
     assert_equal("what ended it", &text(&told["kind"]).as_str(), &attack.kind)?;
     if let Some(subject) = attack.subject {
         assert_equal("subject", &text(&told["subject"]), &format!("{subject:#x}"))?;
     }
+    let symbol = text(&told["symbol"]);
     if attack.reason == "violation" {
-        names_the_function(context, attack.kind, &text(&told["symbol"]))?;
+        is_the_function(attack.kind, &symbol)?;
     }
-    node.remove()
+    Ok((node, symbol))
 }
 
-/// The function that did it is named, by the symbols of the node's kernel; the node's dump names it, too.
-fn names_the_function(context: &Context, kind: &str, symbol: &str) -> Result<(), Finding> {
+/// The function that did it is named, by the symbols of the node's kernel.
+fn is_the_function(kind: &str, symbol: &str) -> Result<(), Finding> {
     let is_named = match kind {
         // A function of the kernel writes registers for the driver.
         "msr" | "interrupt" => symbol.starts_with("native_write_msr_safe+0x"),
         // Most functions of the driver are inlined into that by which it is loaded, which has two names.
         _ => symbol.contains("+0x") && symbol.ends_with("[insula_hostile]"),
     };
-    Finding::unless(is_named, || format!("the function is told as {symbol:?}"))?;
+    Finding::unless(is_named, || format!("the function is told as {symbol:?}"))
+}
+
+/// The dump of a node that was ended for an attack names the function, too.
+fn dump_names_the_function(context: &Context, attack: &Attack) -> Result<(), Finding> {
+    let (node, symbol) = attacked(context, attack)?;
     let dump = path(&context.results().join("violation.core"));
     insula(&["dump", attacker::NAME, "--output", &dump])?;
     let mut notes = vec![0; NOTES];
@@ -144,9 +155,10 @@ fn names_the_function(context: &Context, kind: &str, symbol: &str) -> Result<(),
             .windows(text.len())
             .any(|part| part == text.as_bytes())
     };
-    Finding::unless(holds("INSULA-MONITOR") && holds(symbol), || {
+    Finding::unless(holds("INSULA-MONITOR") && holds(&symbol), || {
         format!("the dump does not name {symbol}")
-    })
+    })?;
+    node.remove()
 }
 
 /// Many attacks by chance: one of them ends the node, or it survives all.
