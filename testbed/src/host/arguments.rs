@@ -40,6 +40,8 @@ pub(crate) enum Request {
         #[arg(long, default_values = ["6.1", "6.12"])]
         kernel: Vec<Flavour>,
     },
+    /// Build the programs and kernels of ours that machines get.
+    Programs,
     /// Run a command inside; its output and exit status are passed on.
     Run {
         #[command(flatten)]

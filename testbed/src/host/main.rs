@@ -12,7 +12,7 @@ use clap::Parser;
 use testbed::base::{Scenario, scenario};
 use testbed::host::kernels::{self, Flavour};
 use testbed::host::machine::{Accelerator, Emulator, Machine, Task};
-use testbed::host::payload::{Payload, equipment, module};
+use testbed::host::payload::{Payload, equipment, module, programs};
 use testbed::host::project;
 use testbed::host::root::Root;
 use testbed::host::trial::{self, Conditions};
@@ -53,6 +53,10 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             )
         }
         Request::Module { kernel } => build_module(&kernel),
+        Request::Programs => {
+            programs::build(&mut progress)?;
+            Ok(0)
+        }
         Request::Run {
             machine,
             bare,
