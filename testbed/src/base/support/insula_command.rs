@@ -1,6 +1,7 @@
 //! Use of the command `insula`, as its users do.
 
 use std::fmt::Debug;
+use std::io::{Write, stdout};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,8 @@ pub(crate) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
 pub(crate) fn tell(began: Instant, what: &str) {
     let elapsed = began.elapsed();
     if elapsed >= TOLD_FROM {
-        println!("{:.1} s: {what}", elapsed.as_secs_f64());
+        // A terminal that was hung up, as systemd does at shutdown, takes no more.
+        let _ = writeln!(stdout(), "{:.1} s: {what}", elapsed.as_secs_f64());
     }
 }
 
