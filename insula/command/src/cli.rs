@@ -241,6 +241,9 @@ pub(super) struct Run {
     pub(super) spec: NodeSpec,
     #[command(flatten)]
     pub(super) files: FilesOptions,
+    /// Files with environment variables of the program, a line each; those of --env count more
+    #[arg(long, value_name = "FILE", requires = "program")]
+    pub(super) env_file: Vec<PathBuf>,
     /// Form of the kernel that the node starts from
     #[arg(long, value_enum, default_value_t)]
     pub(super) layout: Payload,

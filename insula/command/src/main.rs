@@ -4,6 +4,7 @@ mod cli;
 mod completion;
 mod compose;
 mod container;
+mod env_file;
 mod events;
 mod examples;
 mod exec;
@@ -98,10 +99,14 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
-        Command::Run(options) if exec::is_once(&options) => {
-            return exec::run_once(context, *options);
+        Command::Run(mut options) => {
+            let given = env_file::read_all(&options.env_file)?;
+            options.spec.env.splice(0..0, given);
+            if exec::is_once(&options) {
+                return exec::run_once(context, *options);
+            }
+            node::run(context, *options)?
         }
-        Command::Run(options) => node::run(context, *options)?,
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
         Command::Move(options) => migrate::migrate(context, &options)?,

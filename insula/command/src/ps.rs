@@ -150,6 +150,7 @@ pub(super) mod tests {
             memory_bytes: (512 << 20) + 0x9000,
             own_memory_bytes: (512 << 20) + 0x9000,
             address: None,
+            labels: vec!["tier=front".parse().unwrap_or_else(|never| match never {})],
             image: reason.is_none().then(|| "debian".into()),
             release: Some("6.1.0-1-amd64".into()),
             started_ns: Some(5),

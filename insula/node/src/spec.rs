@@ -30,6 +30,7 @@ use crate::attachment::{DiskSpec, Networking, Publish, VolumeSpec};
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
 use crate::isolation::Isolation;
+use crate::label::Label;
 use crate::memory::MemorySpec;
 use crate::policy::{OnHang, Policy, Restart};
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
@@ -100,7 +101,7 @@ pub struct NodeSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub share_by: ShareBy,
     /// Amount of memory, and where; several add up; 512M by default.
-    #[arg(long, value_name = MEMORY, default_value = "512M", hide_default_value = true)]
+    #[arg(short, long, value_name = MEMORY, default_value = "512M", hide_default_value = true)]
     #[serde(
         deserialize_with = "form::one_or_many",
         skip_serializing_if = "is_memory_default"
@@ -211,6 +212,14 @@ pub struct NodeSpec {
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
     pub allow_ioperm: bool,
+    /// Labels by which it can be found, as `insula ps --filter label=tier=front`; one or several.
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    #[serde(
+        deserialize_with = "form::one_or_many",
+        skip_serializing_if = "is_default"
+    )]
+    #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<Label>"))]
+    pub label: Vec<Label>,
     /// Keep a dump of the node's memory if it crashes, is stopped as hanging or violates its isolation.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
@@ -322,6 +331,7 @@ impl Default for NodeSpec {
             workdir: None,
             append: String::new(),
             allow_ioperm: false,
+            label: Vec::new(),
             dump_on_crash: false,
             restart: Restart::default(),
             on_hang: OnHang::default(),

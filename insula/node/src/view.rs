@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::NodeRecord;
 use super::findings::{NodeFinding, findings};
 use crate::attachment::{self, DeviceFailure};
+use crate::label::Label;
 use crate::monitor_state::violation;
 
 /// An open node: its descriptor and its state when last read.
@@ -285,6 +286,9 @@ pub struct NodeView {
     pub own_memory_bytes: u64,
     /// Its address on the network of nodes and base, if any.
     pub address: Option<Ipv4Addr>,
+    /// Its labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
     /// The image it was started from.
     pub image: Option<String>,
     /// Its kernel's release.
@@ -332,6 +336,7 @@ impl NodeView {
             address: record
                 .and_then(|record| record.network.as_ref())
                 .map(|network| network.address(info.id)),
+            labels: record.map_or_else(Vec::new, |record| record.spec.label.clone()),
             image: record.and_then(|record| Some(record.spec.image.as_ref()?.to_string())),
             release: record.map(|record| record.release.clone()),
             started_ns,

@@ -18,16 +18,18 @@ enum Key {
     State,
     Image,
     Node,
+    Label,
 }
 
 /// The keys, also by podman's names.
-const KEYS: [(&str, Key); 6] = [
+const KEYS: [(&str, Key); 7] = [
     ("name", Key::Name),
     ("state", Key::State),
     ("status", Key::State),
     ("image", Key::Image),
     ("ancestor", Key::Image),
     ("node", Key::Node),
+    ("label", Key::Label),
 ];
 
 impl FromStr for Filter {
@@ -37,7 +39,7 @@ impl FromStr for Filter {
         let parts = text.split_once('=').filter(|(_, value)| !value.is_empty());
         let (key, value) = parts.ok_or("it has the form KEY=VALUE")?;
         let known = KEYS.iter().find(|(name, _)| *name == key);
-        let (_, key) = known.ok_or("the keys are name, state, image and node")?;
+        let (_, key) = known.ok_or("the keys are name, state, image, node and label")?;
         Ok(Self {
             key: *key,
             value: value.to_owned(),
@@ -61,6 +63,10 @@ impl Filters<'_> {
             Key::State => is_state(view.state, &one.value),
             Key::Image => view.image.as_deref() == Some(&one.value),
             Key::Node => false,
+            Key::Label => view
+                .labels
+                .iter()
+                .any(|label| label.is_asked_for(&one.value)),
         })
     }
 
@@ -69,7 +75,7 @@ impl Filters<'_> {
         self.hold(|one| match one.key {
             Key::Name => record.name.as_str().contains(&one.value),
             Key::State => is_state(view.state, &one.value),
-            Key::Image => false,
+            Key::Image | Key::Label => false,
             Key::Node => record.node.as_str() == one.value,
         })
     }
@@ -122,6 +128,8 @@ mod tests {
         );
         assert_eq!(listed(&["status=exited"]), [false, true, false]);
         assert_eq!(listed(&["ancestor=debian"]), [true, false, false]);
+        assert_eq!(listed(&["label=tier"]), [true, true, false]);
+        assert_eq!(listed(&["label=tier=back"]), [false; 3]);
         assert_eq!(listed(&["node=web"]), [false, false, true]);
     }
 

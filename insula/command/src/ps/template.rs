@@ -12,9 +12,9 @@ use crate::report::{Align, Table, duration};
 /// Before a template: print its columns as a table with headings.
 const TABLE: &str = "table ";
 /// What a template can name.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "ID", "Names", "State", "Status", "Image", "Node", "CPUs", "Memory", "Kernel", "Ports",
-    "Command",
+    "Command", "Labels",
 ];
 
 /// A part of a template.
@@ -105,6 +105,7 @@ fn table(parts: &[Part], rows: impl Iterator<Item = Row>) -> Table {
 }
 
 fn of_node(view: &NodeView) -> Row {
+    let labels: Vec<_> = view.labels.iter().map(ToString::to_string).collect();
     [
         view.id.to_string(),
         view.name.clone(),
@@ -117,6 +118,7 @@ fn of_node(view: &NodeView) -> Row {
         view.release.clone().unwrap_or_default(),
         String::new(),
         String::new(),
+        labels.join(","),
     ]
 }
 
@@ -135,6 +137,7 @@ fn of_container(view: &ContainerView) -> Row {
         String::new(),
         ports.join(","),
         record.command.join(" "),
+        String::new(),
     ]
 }
 

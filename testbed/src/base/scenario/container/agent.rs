@@ -64,9 +64,10 @@ const PROGRAMS: [&str; 13] = [
 const NO_OTHER_SEED: &str = "random.trust_cpu=off";
 /// Main program of the nodes.
 const PROGRAM: &str =
-    "echo 'it starts:  on'; echo error >&2; echo \"$GREETING in $PWD\"; exec sleep 100000";
+    "echo 'it starts:  on'; echo error >&2; echo \"$GREETING $WHO in $PWD\"; exec sleep 100000";
 /// Its environment and its working directory.
-const GREETED: [&str; 4] = ["-e", "GREETING=hello, you", "--workdir", "/bin"];
+const ENV_FILE: &str = "/tmp/agent.env";
+const GREETED: [&str; 6] = ["--env-file", ENV_FILE, "-e", "WHO=you", "--workdir", "/bin"];
 /// Bytes of input: more than all buffers on the way hold.
 const BYTES: usize = 2 << 20;
 /// Largest difference of a node's clock, in whole seconds: the base sets it far more exactly.
@@ -90,6 +91,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_programs(ROOT)?;
     make_data()?;
     volumes::make_folders()?;
+    fs::write(
+        ENV_FILE,
+        "# Of the nodes' program.\nGREETING=hello,\nWHO=nobody\n",
+    )?;
     let played = with_cleanup(|| {
         for version in ["6.1", "6.12"] {
             let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
@@ -102,6 +107,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     for folder in [CONTENT, ROOT, volumes::FOLDER] {
         fs::remove_dir_all(folder)?;
     }
+    fs::remove_file(ENV_FILE)?;
     played?;
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
@@ -193,13 +199,14 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
     let missing = ["run", "--image", image, "--rootfs", "/tmp/none"];
     try_insula(&missing)?.refused(1, &["/tmp/none", "nothing was touched"])?;
     let run = [
-        "run", "--image", image, "--name", node, "--memory", "256M", "--rootfs", ROOT,
+        "run", "--image", image, "--name", node, "-m", "256M", "--rootfs", ROOT,
     ];
     let httpd = ["--", "/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/"];
     let own = match server {
         true => [
             &["--overlay", "--publish", PUBLISH, "--ip", ADDRESS][..],
             &volumes::OPTIONS,
+            &["--label", "tier=front"],
             &httpd,
         ]
         .concat(),

@@ -46,6 +46,8 @@ fn listed() -> Result<(), Finding> {
     let mut names: Vec<_> = names.lines().collect();
     names.sort_unstable();
     assert_equal("names", &names, &vec![SERVER.1, CLIENT])?;
+    let labelled = insula(&["ps", "-q", "--filter", "label=tier=front"])?;
+    assert_equal("the labelled one", &labelled, &format!("{}\n", SERVER.1))?;
     let format = [
         "ps",
         "-a",
