@@ -50,9 +50,12 @@ pub(crate) fn run() -> ! {
 
 /// Mounts the root and the volumes.
 fn enter(options: &Options) -> Result<(), String> {
-    let entered = options.root.map_or(Ok(()), root::enter);
+    let folders = options.folders();
+    let entered = options
+        .root
+        .map_or(Ok(()), |root| root::enter(root, folders));
     entered.map_err(|error| format!("the root cannot be mounted: {error}"))?;
-    let mounted = root::mount_volumes(&options.volumes);
+    let mounted = root::mount_volumes(&options.volumes, folders);
     mounted.map_err(|error| format!("a volume cannot be mounted: {error}"))
 }
 

@@ -176,6 +176,13 @@ impl Options {
         options
     }
 
+    /// Number of virtiofs file systems: the root, if it is one, and the volumes.
+    #[must_use]
+    pub fn folders(&self) -> usize {
+        let has_root = matches!(self.root, Some(Root::Files | Root::Overlay));
+        usize::from(has_root) + self.volumes.len()
+    }
+
     /// The options as words of a command line.
     #[must_use]
     pub fn command_line(&self) -> String {

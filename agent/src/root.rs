@@ -36,13 +36,13 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which that is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Mounts the root and switches this process and its children to it.
-pub(crate) fn enter(root: Root) -> io::Result<()> {
+/// Mounts the root and switches this process and its children to it. The node has so many `folders`.
+pub(crate) fn enter(root: Root, folders: usize) -> io::Result<()> {
     fs::create_dir_all(NEW)?;
     match root {
-        Root::Files => mount_files(ROOT_TAG, NEW, MountFlags::empty())?,
+        Root::Files => mount_files(ROOT_TAG, NEW, MountFlags::empty(), folders)?,
         Root::Overlay => {
-            mount_files(ROOT_TAG, LOWER, MountFlags::empty())?;
+            mount_files(ROOT_TAG, LOWER, MountFlags::empty(), folders)?;
             mount_overlay()?;
         }
         Root::Memory => {
@@ -80,24 +80,24 @@ fn keep_criu() {
     }
 }
 
-/// Mounts the folders of the base that the node has beside its root.
-pub(crate) fn mount_volumes(volumes: &[Volume]) -> io::Result<()> {
+/// Mounts those of the node's `folders` that it has beside its root.
+pub(crate) fn mount_volumes(volumes: &[Volume], folders: usize) -> io::Result<()> {
     for (number, volume) in volumes.iter().enumerate() {
         let place = String::from_utf8_lossy(&volume.place);
         let flags = match volume.read_only {
             true => MountFlags::RDONLY,
             false => MountFlags::empty(),
         };
-        let mounted = mount_files(&volume_tag(number), &place, flags);
+        let mounted = mount_files(&volume_tag(number), &place, flags, folders);
         mounted.map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))?;
     }
     Ok(())
 }
 
-fn mount_files(tag: &str, place: &str, flags: MountFlags) -> io::Result<()> {
-    let mount_it = || match has_device() {
+fn mount_files(tag: &str, place: &str, flags: MountFlags, folders: usize) -> io::Result<()> {
+    let mount_it = || match has_devices(folders) {
         true => mount(tag, place, "virtiofs", flags, None),
-        // Mounting without a device would log an error each time.
+        // Mounting without the device would log an error each time.
         false => Err(Errno::NODEV),
     };
     mount_with_retry(mount_it, place)
@@ -134,11 +134,12 @@ fn mount_with_retry(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::R
     }
 }
 
-/// Whether the virtiofs driver has a device, or is probing one.
-fn has_device() -> bool {
+/// Whether the virtiofs driver has so many devices, one of which it may be probing.
+fn has_devices(count: usize) -> bool {
     let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
-    let mut names = devices.map(|entry| entry.file_name());
-    names.any(|name| name.as_encoded_bytes().starts_with(b"virtio"))
+    let names = devices.map(|entry| entry.file_name());
+    let own = names.filter(|name| name.as_encoded_bytes().starts_with(b"virtio"));
+    own.count() >= count
 }
 
 fn mount_overlay() -> io::Result<()> {

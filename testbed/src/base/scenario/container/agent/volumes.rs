@@ -69,7 +69,7 @@ pub(super) fn refusals(image: &str) -> Result<(), Finding> {
     let none = try_insula(&with(image, "/tmp/none:/data"))?;
     none.refused(1, &["/tmp/none", "volume", "nothing was touched"])?;
     let file = try_insula(&with(image, "/etc/passwd:/data"))?;
-    file.refused(1, &["/etc/passwd", "Not a directory"])?;
+    file.refused(1, &["/etc/passwd", "not a directory"])?;
     let relative = try_insula(&with(image, "/tmp:data"))?;
     relative.refused(2, &["FOLDER:PLACE"])?;
     let twice = [&with(image, "/tmp:/data")[..], &["-v", "/etc:/data"]].concat();
