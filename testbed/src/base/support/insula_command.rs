@@ -102,7 +102,7 @@ pub(crate) fn try_insula(words: &[&str]) -> Result<Answer, Finding> {
 pub(crate) fn tell(began: Instant, what: &str) {
     let elapsed = began.elapsed();
     if elapsed >= TOLD_FROM {
-        // A terminal that was hung up, as systemd does at shutdown, takes no more.
+        // At shutdown systemd disconnects the terminal, which then takes no more.
         let _ = writeln!(stdout(), "{:.1} s: {what}", elapsed.as_secs_f64());
     }
 }
