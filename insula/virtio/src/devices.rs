@@ -12,7 +12,7 @@ use super::bus::Bus;
 use super::checkpoint::Checkpoints;
 use super::device::Backend;
 use super::disk::Disk;
-use super::files::{Files, Shared};
+use super::files::{Files, Share};
 use super::memory::DeviceNode;
 use super::monitor::{DeviceContext, DeviceEvents};
 use super::network::Network;
@@ -83,14 +83,14 @@ pub(super) fn bus(
 }
 
 /// The folders of the base that the node has: its root, if that is one, and its volumes.
-fn folders(devices: &Devices) -> impl Iterator<Item = Shared> {
-    let root = devices.root.iter().map(|path| Shared {
+fn folders(devices: &Devices) -> impl Iterator<Item = Share> {
+    let root = devices.root.iter().map(|path| Share {
         tag: options::ROOT_TAG.to_owned(),
         path: path.clone(),
         read_only: false,
     });
     let volumes = devices.volumes.iter().enumerate();
-    root.chain(volumes.map(|(number, volume)| Shared {
+    root.chain(volumes.map(|(number, volume)| Share {
         tag: options::volume_tag(number),
         path: volume.folder.clone(),
         read_only: volume.read_only,

@@ -20,7 +20,7 @@ const TAG_SIZE: usize = 36;
 
 /// A folder of the base that is shared with a node.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct Share {
     /// Name of the file system in the node, of at most 36 bytes.
     pub(super) tag: String,
     /// The folder.
@@ -32,12 +32,12 @@ pub(super) struct Shared {
 /// A folder of the base as a file system of a node.
 pub(crate) struct Files {
     slot: BackendSlot,
-    folder: Shared,
+    folder: Share,
 }
 
 impl Files {
     /// A device that shares `folder`.
-    pub(super) fn new(slot: BackendSlot, folder: Shared) -> Self {
+    pub(super) fn new(slot: BackendSlot, folder: Share) -> Self {
         Self { slot, folder }
     }
 
@@ -59,7 +59,7 @@ impl Files {
 
 /// Starts a virtiofsd that supports these features.
 fn connect(
-    folder: &Shared,
+    folder: &Share,
     features: u64,
     context: &DeviceContext,
 ) -> Result<VhostUserBackend, StartError> {

@@ -9,10 +9,10 @@ use std::process::Command;
 use insula_node::attachment::find_virtiofsd;
 use insula_privilege::Sandbox;
 
-use super::files::Shared;
+use super::files::Share;
 
 /// The command that serves a folder to one connection to its standard input, and exits with it.
-pub(super) fn command(shared: &Shared) -> io::Result<Command> {
+pub(super) fn command(shared: &Share) -> io::Result<Command> {
     let folder = &shared.path;
     let program = find_virtiofsd().map_err(io::Error::other)?;
     let mut source = OsString::from("source=");

@@ -77,8 +77,8 @@ pub enum EquipmentError {
     Lock(#[from] io::Error),
 }
 
-/// Builds the payload of a machine with this base, as far as it has changed since this process's start.
-/// Later calls of a process give what its first one gave: to ask cargo and make again takes seconds.
+/// Builds the payload of a machine with this base, as far as it has changed. Later calls of a process give
+/// what its first one gave: to ask cargo and make again takes seconds.
 ///
 /// # Errors
 /// When a part cannot be built.
