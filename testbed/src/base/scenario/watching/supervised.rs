@@ -13,8 +13,12 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{insula, text, wait_for};
 use crate::base::support::nodes::in_node::script;
 
+/// Its watcher's rules, read when that begins.
+const RULES: &str = "/tmp/supervised.toml";
 /// What the node is watched for: nothing that the scenario finds by the command.
-pub(super) const OPTIONS: [&str; 6] = [
+pub(super) const OPTIONS: [&str; 8] = [
+    "--watch-rules",
+    RULES,
     "--watch",
     "list-corrupted=repair",
     "--watch",
@@ -54,10 +58,16 @@ impl Events {
     }
 }
 
-/// A link is repaired, an oops has the node started again, a panic is told. A watcher that is killed
-/// is started again.
+/// Writes the rules of a watcher that looks once for a long time: it takes a core while it does.
+pub(super) fn looks_seldom() -> Result<(), Finding> {
+    Ok(fs::write(RULES, "interval_s = 600")?)
+}
+
+/// A watcher that is killed is started again, here with other rules. A link is repaired, an oops has the
+/// node started again, a panic is told.
 pub(super) fn acts() -> Result<(), Finding> {
     let events = Events::from_now();
+    fs::write(RULES, "interval_s = 0.5")?;
     let killed = kill_watcher()?;
     wait_for("another watcher", || {
         Ok(watchers()?.iter().any(|one| *one != killed).then_some(()))
@@ -73,7 +83,8 @@ pub(super) fn acts() -> Result<(), Finding> {
         .or(Ok::<_, Finding>(()))?;
     events.wait_for("died", "reason", "crashed")?;
     events.wait_for("found", "kind", "panic")?;
-    is_shown()
+    is_shown()?;
+    Ok(fs::remove_file(RULES)?)
 }
 
 /// An oops has a dump written, and the node started again.

@@ -28,11 +28,11 @@ http {
 ";
 pub(in super::super) const NAME: &str = "web";
 /// Clients that stay connected.
-const CLIENTS: usize = 100;
+const CLIENTS: usize = 30;
 /// Bytes that each reads at once.
 const BYTES: usize = 20_000;
 /// Pause after each two requests, so that an emulator has time for what is tried meanwhile.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(60);
 /// Requests after which clients are said to be served.
 const SERVED: u64 = 2 * CLIENTS as u64;
 
