@@ -5,7 +5,7 @@
 //! | `insula_agent.run=WORDS` | the node's main program: when it exits, the node powers off |
 //! | `insula_agent.env=VARIABLES`, `insula_agent.workdir=FOLDER` | its environment variables, as `NAME=VALUE`, and its working directory |
 //! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
-//! | `insula_agent.volumes=PLACES` | where the virtiofs file systems `volume0`, `volume1` and so on are mounted; a place that ends in `:ro` is only read |
+//! | `insula_agent.volumes=MOUNT-POINTS` | of the virtiofs file systems `volume0`, `volume1` and so on; one that ends in `:ro` is only read |
 //! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
 //! | `insula_agent.clock=UNIX_NS,TSC,TSC_KHZ` | the base's wall clock at a reading of the time stamp counter, which base and node share, and its rate: a node has no clock of its own |
 //!
@@ -22,7 +22,7 @@ const ROOT: &str = "root";
 const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
 const VOLUMES: &str = "volumes";
-/// End of the place of a volume that is only read.
+/// End of the mount point of a volume that is only read.
 const READ_ONLY: &[u8] = b":ro";
 const YES: &str = "yes";
 
@@ -38,8 +38,8 @@ pub fn volume_tag(number: usize) -> String {
 /// A folder of the base beside the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// Where it is mounted: a path without a colon.
-    pub place: Vec<u8>,
+    /// A path without a colon.
+    pub mount_point: Vec<u8>,
     /// Whether it is only read.
     pub read_only: bool,
 }
@@ -50,13 +50,13 @@ impl Volume {
         let read_only = word.strip_suffix(READ_ONLY);
         Self {
             read_only: read_only.is_some(),
-            place: read_only.unwrap_or(&word).to_owned(),
+            mount_point: read_only.unwrap_or(&word).to_owned(),
         }
     }
 
     fn word(&self) -> String {
         let end = if self.read_only { READ_ONLY } else { b"" };
-        encode(&[&self.place, end].concat())
+        encode(&[&self.mount_point, end].concat())
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
             let clock = clock.map(|[unix_ns, tsc, tsc_khz]| Clock { unix_ns, tsc, tsc_khz });
             let [environment, directory] = [&run, &run].map(Clone::clone);
             let directory = directory.into_iter().next();
-            let volumes = volumes.into_iter().map(|(place, read_only)| Volume { place: place.into(), read_only });
+            let volumes = volumes.into_iter().map(|(path, read_only)| Volume { mount_point: path.into(), read_only });
             let options = Options { run, environment, directory, root, volumes: volumes.collect(), network, clock };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));

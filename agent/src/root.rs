@@ -83,43 +83,46 @@ fn keep_criu() {
 /// Mounts those of the node's `folders` that it has beside its root.
 pub(crate) fn mount_volumes(volumes: &[Volume], folders: usize) -> io::Result<()> {
     for (number, volume) in volumes.iter().enumerate() {
-        let place = String::from_utf8_lossy(&volume.place);
+        let mount_point = String::from_utf8_lossy(&volume.mount_point);
         let flags = match volume.read_only {
             true => MountFlags::RDONLY,
             false => MountFlags::empty(),
         };
-        let mounted = mount_files(&volume_tag(number), &place, flags, folders);
-        mounted.map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))?;
+        let mounted = mount_files(&volume_tag(number), &mount_point, flags, folders);
+        mounted.map_err(|error| io::Error::new(error.kind(), format!("{mount_point}: {error}")))?;
     }
     Ok(())
 }
 
-fn mount_files(tag: &str, place: &str, flags: MountFlags, folders: usize) -> io::Result<()> {
+fn mount_files(tag: &str, mount_point: &str, flags: MountFlags, folders: usize) -> io::Result<()> {
     let mount_it = || match has_devices(folders) {
-        true => mount(tag, place, "virtiofs", flags, None),
+        true => mount(tag, mount_point, "virtiofs", flags, None),
         // Mounting without the device would log an error each time.
         false => Err(Errno::NODEV),
     };
-    mount_with_retry(mount_it, place)
+    mount_with_retry(mount_it, mount_point)
 }
 
 /// Mounts the image with DAX: files are read and executed in place, in memory shared with other
 /// nodes.
-fn mount_memory(place: &str) -> io::Result<()> {
+fn mount_memory(mount_point: &str) -> io::Result<()> {
     let flags = MountFlags::RDONLY;
     mount_with_retry(
-        || mount(MEMORY, place, "erofs", flags, Some(c"dax=always")),
-        place,
+        || mount(MEMORY, mount_point, "erofs", flags, Some(c"dax=always")),
+        mount_point,
     )
 }
 
-fn mount_disk(place: &str, flags: MountFlags) -> io::Result<()> {
-    mount_with_retry(|| mount(DISK, place, "ext4", flags, None), place)
+fn mount_disk(mount_point: &str, flags: MountFlags) -> io::Result<()> {
+    mount_with_retry(
+        || mount(DISK, mount_point, "ext4", flags, None),
+        mount_point,
+    )
 }
 
 /// Retries a mount while the device or its name does not exist yet.
-fn mount_with_retry(mount: impl Fn() -> Result<(), Errno>, place: &str) -> io::Result<()> {
-    fs::create_dir_all(place)?;
+fn mount_with_retry(mount: impl Fn() -> Result<(), Errno>, mount_point: &str) -> io::Result<()> {
+    fs::create_dir_all(mount_point)?;
     let began = Instant::now();
     loop {
         match mount() {

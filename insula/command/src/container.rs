@@ -153,9 +153,10 @@ pub(super) fn logs(
     record: &ContainerRecord,
     options: &Logs,
 ) -> Result<(), Failure> {
-    if options.json || options.tail.is_some() {
+    if options.json || options.tail.is_some() || options.needs_times() {
         let what = format!("'{}' is a container: its log has no records", record.name);
-        return Err(Error::new(what).hint("leave out --json and --tail").into());
+        let hint = "leave out --json, --tail, --since, --until and --timestamps";
+        return Err(Error::new(what).hint(hint).into());
     }
     let driver = context.driver()?;
     container::log(&driver, record, options.follow, io::stdout().lock())?;

@@ -310,6 +310,7 @@ examples! {
     "insula-logs": {
         "Follow the kernel log of a node" => ["insula logs --follow web"],
         "Show the last lines of the log" => ["insula logs --tail 20 web"],
+        "Show what was written in the last ten minutes, and when" => ["insula logs --since 10m -t web"],
     }
     "insula-up": {
         "Start what insula.toml describes" => ["insula up"],

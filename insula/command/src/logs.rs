@@ -1,8 +1,9 @@
 //! `insula logs`.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use insula_base::error::Error;
 use insula_driver::name::Name;
 use insula_node::{Handle, LogRecord, NodeLog, detect_crash, no_log_yet, wait_for_last_lines};
 
@@ -20,6 +21,9 @@ pub(super) fn logs(context: &Context, options: &Logs) -> Result<(), Failure> {
         return container::logs(context, &container, options);
     }
     let mut handle = observe(&context.driver()?, &options.name)?;
+    if options.needs_times() && !NodeLog::open(&handle)?.has_times() {
+        return Err(without_times(&options.name).into());
+    }
     if options.follow {
         follow(&mut handle, options)
     } else {
@@ -36,11 +40,11 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
         return log
             .last(placement, count)?
             .iter()
-            .try_for_each(|one| print(one, options.json));
+            .try_for_each(|one| print(one, options));
     }
     let mut reader = log.reader(placement);
     while let Some(record) = log.next(&mut reader)? {
-        print(&record, options.json)?;
+        print(&record, options)?;
     }
     note_lost(reader.lost());
     Ok(())
@@ -62,7 +66,14 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     }
     for round in 0_u32.. {
         while let Some(record) = log.next(&mut reader)? {
-            print(&record, options.json)?;
+            print(&record, options)?;
+        }
+        if options
+            .until
+            .is_some_and(|until| SystemTime::now() > until.0)
+        {
+            note_lost(reader.lost());
+            return Ok(());
         }
         if round % ROUNDS_PER_CHECK == 0 && has_ended(handle) {
             break;
@@ -71,7 +82,7 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     }
     reader.set_stopped(true);
     while let Some(record) = log.next(&mut reader)? {
-        print(&record, options.json)?;
+        print(&record, options)?;
     }
     note_lost(reader.lost());
     note_end(handle, &options.name);
@@ -109,12 +120,34 @@ fn has_ended(handle: &mut Handle) -> bool {
     is_left || handle.is_stopped()
 }
 
-fn print(record: &LogRecord, json: bool) -> Result<(), Failure> {
-    if json {
-        output::line(&serde_json::to_string(record)?)
-    } else {
-        output::line(&record.text())
+/// Prints a record, if it is wanted.
+fn print(record: &LogRecord, options: &Logs) -> Result<(), Failure> {
+    if !is_wanted(record.time, options) {
+        return Ok(());
     }
+    match (options.json, record.time) {
+        (true, _) => output::line(&serde_json::to_string(record)?),
+        (false, Some(time)) if options.timestamps => {
+            let time = humantime::format_rfc3339_micros(time);
+            output::line(&format!("{time} {}", record.text()))
+        }
+        _ => output::line(&record.text()),
+    }
+}
+
+/// Whether what was written then is asked for.
+fn is_wanted(time: Option<SystemTime>, options: &Logs) -> bool {
+    let is_early = options.since.is_some_and(|since| time < Some(since.0));
+    let is_late = options.until.is_some_and(|until| time > Some(until.0));
+    !is_early && !is_late
+}
+
+/// The error of a node that has not started yet, or is a copy.
+fn without_times(name: &Name) -> Error {
+    let what = format!("it is not known when the node '{name}' wrote its log");
+    let hint = "its kernel has not started yet, or is the copy of another node's: leave out --since, --until \
+                and --timestamps";
+    Error::new(what).unchanged().hint(hint)
 }
 
 fn note_lost(lost: u64) {
@@ -131,4 +164,36 @@ fn note_end(handle: &Handle, name: &Name) {
         .reason
         .map_or_else(String::new, |reason| format!(" ({reason})"));
     output::note(&format!("the node '{name}' is {}{reason}", view.state));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn options(words: &str) -> Logs {
+        let command = ["insula", "logs", "web"].into_iter();
+        match Cli::parse_from(command.chain(words.split_whitespace())).command {
+            Command::Logs(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn records_are_chosen_by_their_time() {
+        let at = |second| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+        let chosen = |words: &str| {
+            let options = options(words);
+            let times = (0..5).filter(|&second| is_wanted(at(second), &options));
+            times.collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(""), [0, 1, 2, 3, 4]);
+        assert_eq!(chosen("--since 1970-01-01T00:00:03Z"), [3, 4]);
+        assert_eq!(chosen("--until 1970-01-01T00:00:01Z"), [0, 1]);
+        let both = "--since 1970-01-01T00:00:01Z --until 1970-01-01T00:00:02Z";
+        assert_eq!(chosen(both), [1, 2]);
+        assert!(options("-t").needs_times() && !options("-f --json").needs_times());
+    }
 }

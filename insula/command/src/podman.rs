@@ -55,7 +55,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["volume"],
-        "folders are given by `insula run -v FOLDER:PLACE`; see also --rootfs and --disk there",
+        "folders are given by `insula run -v FOLDER:MOUNT-POINT`; see also --rootfs and --disk there",
     ),
 ];
 

@@ -1,6 +1,7 @@
 //! A node's kernel log, read from its memory.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use insula_base::error::Error;
 use insula_driver::name;
@@ -11,10 +12,11 @@ use kimage::log::{
     resched_count,
 };
 use kimage::running::{RunningError, RunningKernel};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Handle;
 use super::record::no_record;
+use super::view::boot_time;
 
 /// A record of a node's log for output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +24,14 @@ pub struct LogRecord {
     /// The kernel's record.
     #[serde(flatten)]
     pub record: kimage::log::Record,
+    /// The base's time then, if it is known: not of a copy, whose kernel was started in another node.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "rfc3339")]
+    pub time: Option<SystemTime>,
+}
+
+fn rfc3339<S: Serializer>(time: &Option<SystemTime>, to: S) -> Result<S::Ok, S::Error> {
+    let text = time.map(|time| humantime::format_rfc3339_micros(time).to_string());
+    text.serialize(to)
 }
 
 impl LogRecord {
@@ -39,6 +49,8 @@ pub struct NodeLog {
     mapping: Mapping,
     layout: LogLayout,
     stopped: bool,
+    /// When its kernel was started.
+    started: Option<SystemTime>,
 }
 
 impl NodeLog {
@@ -65,7 +77,22 @@ impl NodeLog {
             mapping,
             layout,
             stopped,
+            started: kernel_started(handle),
         })
+    }
+
+    /// Whether it is known when records were written.
+    #[must_use]
+    pub fn has_times(&self) -> bool {
+        self.started.is_some()
+    }
+
+    fn record(&self, record: kimage::log::Record) -> LogRecord {
+        let since = Duration::from_nanos(record.timestamp_ns);
+        LogRecord {
+            time: self.started.and_then(|started| started.checked_add(since)),
+            record,
+        }
     }
 
     /// The kernel at this placement.
@@ -129,7 +156,7 @@ impl NodeLog {
     /// The memory has no valid log.
     pub fn next(&self, reader: &mut LogReader<'_, Mapping>) -> Result<Option<LogRecord>, Error> {
         let record = reader.next_record().map_err(|source| self.failed(source))?;
-        Ok(record.map(|record| LogRecord { record }))
+        Ok(record.map(|record| self.record(record)))
     }
 
     /// The last records, at most `count`, oldest first.
@@ -141,15 +168,22 @@ impl NodeLog {
             .reader(placement)
             .last(count)
             .map_err(|source| self.failed(source))?;
-        Ok(last
-            .into_iter()
-            .map(|record| LogRecord { record })
-            .collect())
+        Ok(last.into_iter().map(|record| self.record(record)).collect())
     }
 
     fn failed(&self, error: kimage::log::LogError) -> Error {
         unreadable(&self.name).because(error)
     }
+}
+
+/// When a node's kernel was started, by the base's clock of now.
+fn kernel_started(handle: &Handle) -> Option<SystemTime> {
+    let started = Duration::from_nanos(handle.info.started_ns);
+    if handle.snapshot().is_some() || started.is_zero() {
+        return None;
+    }
+    let ago = boot_time().checked_sub(started)?;
+    SystemTime::now().checked_sub(ago)
 }
 
 /// The layout of a node's log.

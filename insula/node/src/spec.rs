@@ -151,7 +151,7 @@ pub struct NodeSpec {
     pub disk: Vec<DiskSpec>,
     /// Folders of this system to have in a node of an image with an agent, beside its root; one or several;
     /// `:ro` makes one read-only.
-    #[arg(short, long, value_name = "FOLDER:PLACE[:ro]")]
+    #[arg(short, long, value_name = "FOLDER:MOUNT-POINT[:ro]")]
     #[serde(
         deserialize_with = "form::one_or_many",
         skip_serializing_if = "is_default"

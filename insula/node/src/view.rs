@@ -374,7 +374,8 @@ fn reason_name(reason: abi::Reason) -> Option<&'static str> {
     }
 }
 
-fn boot_time() -> Duration {
+/// `CLOCK_BOOTTIME`.
+pub(crate) fn boot_time() -> Duration {
     // Every Linux since 2.6.39 has this clock.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }

@@ -79,10 +79,10 @@ pub(crate) struct Events {
     pub(crate) names: Vec<Name>,
     /// Start with events since a time (2026-11-24T14:00:00Z), or since a duration ago (10m)
     #[arg(long, value_name = "TIME")]
-    pub(crate) since: Option<EventTime>,
+    pub(crate) since: Option<Time>,
     /// End with events until a time, in the same forms
     #[arg(long, value_name = "TIME")]
-    pub(crate) until: Option<EventTime>,
+    pub(crate) until: Option<Time>,
     /// End with the last event that has happened, instead of waiting for more; without --since
     /// starts with the first
     #[arg(long)]
@@ -94,9 +94,9 @@ pub(crate) struct Events {
 
 /// A time, given as such or as a duration ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EventTime(pub(crate) SystemTime);
+pub(crate) struct Time(pub(crate) SystemTime);
 
-impl FromStr for EventTime {
+impl FromStr for Time {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -126,9 +126,25 @@ pub(crate) struct Logs {
     /// Only the last COUNT records
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) tail: Option<usize>,
+    /// Only records since a time (2026-11-24T14:00:00Z), or since a duration ago (10m)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<Time>,
+    /// Only records until a time, in the same forms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<Time>,
+    /// Print the time before each record
+    #[arg(short, long)]
+    pub(crate) timestamps: bool,
     /// Print one JSON object per record
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Logs {
+    /// Whether times of records are asked for.
+    pub(crate) fn needs_times(&self) -> bool {
+        self.timestamps || self.since.is_some() || self.until.is_some()
+    }
 }
 
 #[cfg(test)]
@@ -138,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_times_are_times_and_durations() {
-        let start: EventTime = "1970-01-01T00:00:10Z".parse().unwrap();
+    fn times_are_times_and_durations() {
+        let start: Time = "1970-01-01T00:00:10Z".parse().unwrap();
         assert_eq!(start.0, SystemTime::UNIX_EPOCH + Duration::from_secs(10));
-        let ago: EventTime = "10m".parse().unwrap();
+        let ago: Time = "10m".parse().unwrap();
         let passed = SystemTime::now().duration_since(ago.0).unwrap().as_secs();
         assert!((600..660).contains(&passed), "{passed}");
         for text in ["", "soon", "99999999999999999999y"] {
-            assert!(text.parse::<EventTime>().is_err(), "{text}");
+            assert!(text.parse::<Time>().is_err(), "{text}");
         }
     }
 }

@@ -17,13 +17,13 @@ const WRITABLE: &str = ":rw";
 /// Most volumes of a node: each is a device, and has a process that serves it.
 pub const VOLUMES_MAX: usize = 16;
 
-/// A volume as given by the user: `FOLDER:PLACE[:ro]`, as podman has it.
+/// A volume as given by the user: `FOLDER:MOUNT-POINT[:ro]`, as podman has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpec {
     /// The folder of the base.
     pub source: PathBuf,
     /// Where it is in the node, absolute.
-    pub place: PathBuf,
+    pub mount_point: PathBuf,
     /// Whether the node must not write to it.
     pub read_only: bool,
 }
@@ -31,7 +31,7 @@ pub struct VolumeSpec {
 /// The text is no volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected FOLDER:PLACE[:ro], for example /srv/data:/data:ro, with an absolute path below / as place"
+    "expected FOLDER:MOUNT-POINT[:ro], for example /srv/data:/data:ro, with an absolute path below / as mount point"
 )]
 pub struct VolumeError;
 
@@ -41,20 +41,20 @@ impl FromStr for VolumeSpec {
     fn from_str(text: &str) -> Result<Self, VolumeError> {
         let read_only = text.strip_suffix(READ_ONLY);
         let paths = read_only.or_else(|| text.strip_suffix(WRITABLE));
-        let (source, place) = paths.unwrap_or(text).split_once(':').ok_or(VolumeError)?;
-        if source.is_empty() || !is_place(place) {
+        let (source, mount_point) = paths.unwrap_or(text).split_once(':').ok_or(VolumeError)?;
+        if source.is_empty() || !is_mount_point(mount_point) {
             return Err(VolumeError);
         }
         Ok(Self {
             source: source.into(),
-            place: place.into(),
+            mount_point: mount_point.into(),
             read_only: read_only.is_some(),
         })
     }
 }
 
 /// Whether it is a path below the root, without a way back.
-fn is_place(text: &str) -> bool {
+fn is_mount_point(text: &str) -> bool {
     let mut parts = Path::new(text).components();
     let is_absolute = parts.next() == Some(Component::RootDir);
     let names: Vec<_> = parts.collect();
@@ -65,19 +65,24 @@ fn is_place(text: &str) -> bool {
 impl fmt::Display for VolumeSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = if self.read_only { READ_ONLY } else { "" };
-        write!(f, "{}:{}{end}", self.source.display(), self.place.display())
+        write!(
+            f,
+            "{}:{}{end}",
+            self.source.display(),
+            self.mount_point.display()
+        )
     }
 }
 
 serde_as_text!(VolumeSpec, "^[^:]+:/[^:]+(:r[ow])?$");
 
-/// A folder of the base that a node has at a place of its own.
+/// A folder of the base that a node has at a mount point of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// Its path on the base, absolute.
     pub folder: PathBuf,
-    /// Its place in the node.
-    pub place: PathBuf,
+    /// Its mount point in the node.
+    pub mount_point: PathBuf,
     /// Whether the base refuses what the node writes.
     #[serde(default)]
     pub read_only: bool,
@@ -92,7 +97,7 @@ impl Volume {
         let folder = SharedFolder::find_as(&spec.source, "volume", "a node's volume")?;
         Ok(Self {
             folder: folder.path().to_owned(),
-            place: spec.place.clone(),
+            mount_point: spec.mount_point.clone(),
             read_only: spec.read_only,
         })
     }
@@ -102,7 +107,7 @@ impl Volume {
     pub fn for_agent(&self) -> options::Volume {
         use std::os::unix::ffi::OsStrExt;
         options::Volume {
-            place: self.place.as_os_str().as_bytes().to_owned(),
+            mount_point: self.mount_point.as_os_str().as_bytes().to_owned(),
             read_only: self.read_only,
         }
     }
@@ -114,22 +119,26 @@ mod tests {
 
     #[test]
     fn text_is_that_of_podman() {
-        for (text, source, place, read_only) in [
+        for (text, source, mount_point, read_only) in [
             ("/srv:/data", "/srv", "/data", false),
             ("data:/var/lib/x:rw", "data", "/var/lib/x", false),
             ("/srv:/data:ro", "/srv", "/data", true),
         ] {
             let spec: VolumeSpec = text.parse().unwrap();
             assert_eq!(
-                (spec.source.to_str(), spec.place.to_str(), spec.read_only),
-                (Some(source), Some(place), read_only)
+                (
+                    spec.source.to_str(),
+                    spec.mount_point.to_str(),
+                    spec.read_only
+                ),
+                (Some(source), Some(mount_point), read_only)
             );
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
     }
 
     #[test]
-    fn places_that_cannot_be_are_refused() {
+    fn mount_points_that_cannot_be_are_refused() {
         for text in [
             "/srv",
             ":/data",

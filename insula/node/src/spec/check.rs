@@ -153,11 +153,13 @@ impl Problems {
         }
         let is_same = |(at, one): &(usize, &VolumeSpec)| {
             let before = &volumes[..*at];
-            before.iter().any(|other| other.place == one.place)
+            before
+                .iter()
+                .any(|other| other.mount_point == one.mount_point)
         };
         if let Some((_, one)) = volumes.iter().enumerate().find(is_same) {
-            let message = format!("two volumes are to be at {}", one.place.display());
-            self.add("volume", message, "give one of them another place");
+            let message = format!("two volumes are to be at {}", one.mount_point.display());
+            self.add("volume", message, "give one of them another mount point");
         }
         if !volumes.is_empty() && is_built_in(spec) {
             let message = "programs of the lightweight kernel have this system's files anyway";

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::base::support::insula_command::{assert_equal, insula_json, numbers, with_cleanup};
+use crate::base::support::insula_command::{
+    assert_equal, insula, insula_json, numbers, with_cleanup,
+};
 use crate::base::support::load::Load;
 use crate::base::support::nodes::test_node::{TestNode, add_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
@@ -39,12 +41,14 @@ fn play(context: &Context) -> Result<(), Finding> {
         add_image(context, "new", "6.12")?;
         let before = Resources::now()?;
         let load = Load::start()?;
+        let began = SystemTime::now();
         let nodes = start_both()?;
         nodes[0].assert_ready(&context.release("6.1")?)?;
         nodes[1].assert_ready(&context.release("6.12")?)?;
         check_places(&nodes)?;
         check_cores(&nodes)?;
         no_hypervisor()?;
+        log_has_times(&nodes[0], began)?;
         for _ in 0..CHECKS {
             work_at_once(&nodes)?;
         }
@@ -63,6 +67,30 @@ fn start_both() -> Result<[TestNode; 2], Finding> {
         TestNode::start("low", &["--image", "old"], &small, "compute")?,
         TestNode::start("high", &["--image", "new"], &large, "compute")?,
     ])
+}
+
+/// Records have the base's times, by which they can be chosen.
+fn log_has_times(node: &TestNode, began: SystemTime) -> Result<(), Finding> {
+    let before = humantime::format_rfc3339(began).to_string();
+    let logs = |option, time: &str| insula(&["logs", "-t", option, time, &node.name]);
+    assert_equal(
+        "logged before its start",
+        &logs("--until", &before)?.as_str(),
+        &"",
+    )?;
+    let logged = logs("--since", &before)?;
+    let first = logged.lines().next().unwrap_or_default();
+    let (time, line) = first.split_once(' ').unwrap_or_default();
+    Finding::unless(line.contains("Linux version"), || format!("first: {first}"))?;
+    let time = humantime::parse_rfc3339(time).map_err(|error| Finding::new(error.to_string()))?;
+    Finding::unless((began..SystemTime::now()).contains(&time), || {
+        format!("begun at {before}, logged: {first}")
+    })?;
+    assert_equal(
+        "logged in the future",
+        &logs("--since", "2999-01-01T00:00:00Z")?.as_str(),
+        &"",
+    )
 }
 
 /// The first has several chunks, all below 4 GiB, the second lies above.

@@ -13,12 +13,8 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{insula, text, wait_for};
 use crate::base::support::nodes::in_node::script;
 
-/// Its watcher's rules, read when that begins.
-const RULES: &str = "/tmp/supervised.toml";
 /// What the node is watched for: nothing that the scenario finds by the command.
-pub(super) const OPTIONS: [&str; 8] = [
-    "--watch-rules",
-    RULES,
+pub(super) const OPTIONS: [&str; 6] = [
     "--watch",
     "list-corrupted=repair",
     "--watch",
@@ -58,16 +54,10 @@ impl Events {
     }
 }
 
-/// Writes the rules of a watcher that looks once for a long time: it takes a core while it does.
-pub(super) fn looks_seldom() -> Result<(), Finding> {
-    Ok(fs::write(RULES, "interval_s = 600")?)
-}
-
-/// A watcher that is killed is started again, here with other rules. A link is repaired, an oops has the
-/// node started again, a panic is told.
+/// A link is repaired, an oops has the node started again, a panic is told. A watcher that is killed
+/// is started again.
 pub(super) fn acts() -> Result<(), Finding> {
     let events = Events::from_now();
-    fs::write(RULES, "interval_s = 0.5")?;
     let killed = kill_watcher()?;
     wait_for("another watcher", || {
         Ok(watchers()?.iter().any(|one| *one != killed).then_some(()))
@@ -83,8 +73,7 @@ pub(super) fn acts() -> Result<(), Finding> {
         .or(Ok::<_, Finding>(()))?;
     events.wait_for("died", "reason", "crashed")?;
     events.wait_for("found", "kind", "panic")?;
-    is_shown()?;
-    Ok(fs::remove_file(RULES)?)
+    is_shown()
 }
 
 /// An oops has a dump written, and the node started again.

@@ -109,7 +109,6 @@ fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<
         "--isolation",
         isolation,
     ];
-    supervised::looks_seldom()?;
     insula(&[&own[..], &size, &supervised::OPTIONS].concat())?;
     in_node("sleep 0")?;
     nothing_is_found(&[NAME])?;

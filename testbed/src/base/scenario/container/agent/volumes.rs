@@ -71,7 +71,7 @@ pub(super) fn refusals(image: &str) -> Result<(), Finding> {
     let file = try_insula(&with(image, "/etc/passwd:/data"))?;
     file.refused(1, &["/etc/passwd", "not a directory"])?;
     let relative = try_insula(&with(image, "/tmp:data"))?;
-    relative.refused(2, &["FOLDER:PLACE"])?;
+    relative.refused(2, &["FOLDER:MOUNT-POINT"])?;
     let twice = [&with(image, "/tmp:/data")[..], &["-v", "/etc:/data"]].concat();
     try_insula(&twice)?.refused(1, &["two volumes are to be at /data"])?;
     let quiet = try_insula(&with("lwk", "/tmp:/data"))?;
