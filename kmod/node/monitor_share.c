@@ -73,8 +73,6 @@ static struct insula_shared_core *share_page(const struct insula_monitor_sharing
 /* What keeps a monitor from sharing cores, or NULL. */
 static const char *share_obstacle(void)
 {
-	if (!boot_cpu_has(X86_FEATURE_SVM))
-		return "that needs AMD's virtualization";
 	if (!boot_cpu_has(X86_FEATURE_XSAVE) || !boot_cpu_has(X86_FEATURE_RDTSCP))
 		return "the processor lacks XSAVE or RDTSCP";
 	if (boot_cpu_has(X86_FEATURE_XFD) || cpuid_ecx(0xd) > PAGE_SIZE)

@@ -26,7 +26,8 @@ use crate::share::Words;
 
 /// Lower vectors are exceptions.
 const FIRST_VECTOR: u8 = 32;
-/// Offset of the word for NMIs while the monitor runs. vmx/enter.S has it.
+/// Offsets of the words for NMIs while the monitor runs. vmx/enter.S has them.
+const NMI_TAKEN: u64 = 0xff0;
 const NMI_CONTROLS: u64 = 0xff8;
 /// Offset of the guest's control block (VMCB or VMCS).
 const CONTROL_BLOCK: u64 = 0x1000;
@@ -45,7 +46,8 @@ const STACK: u64 = 0x1b000;
 
 const _: () = {
     assert!(PER_CORE + size_of::<PerCore>() as u64 <= MONITOR_STATE);
-    assert!(size_of::<MonitorCore>() as u64 <= NMI_CONTROLS);
+    assert!(size_of::<MonitorCore>() as u64 <= NMI_TAKEN);
+    assert!(NMI_TAKEN as i64 - PER_CORE as i64 == -0x3010);
     assert!(NMI_CONTROLS as i64 - PER_CORE as i64 == -0x3008);
     assert!(MONITOR_STATE + MONITOR_STATE_SIZE <= MONITOR_SHARED);
     assert!(MONITOR_SHARED < MONITOR_SHARED_CODE);
@@ -216,6 +218,12 @@ impl Area {
     #[must_use]
     pub fn nmi_controls(&self) -> &'static AtomicU64 {
         self.word64(NMI_CONTROLS as usize)
+    }
+
+    /// Whether one has since this was last read (VMX).
+    #[must_use]
+    pub fn take_nmi(&self) -> bool {
+        self.word64(NMI_TAKEN as usize).swap(0, Ordering::SeqCst) != 0
     }
 
     /// Counts a flush of the nested page table that was carried out.

@@ -33,7 +33,7 @@ pub fn supervisor_states() -> u64 {
 }
 
 /// Extended states that programs can use.
-fn program_states() -> u64 {
+pub fn program_states() -> u64 {
     let leaf = cpu::cpuid(0xd, 0);
     u64::from(leaf.edx) << 32 | u64::from(leaf.eax)
 }

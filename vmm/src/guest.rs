@@ -189,6 +189,9 @@ pub trait Guest: Sized {
     /// Whether it would take an interrupt now.
     fn takes_interrupts(&self) -> bool;
 
+    /// Has it take an interrupt that its local APIC has delivered, which it would now.
+    fn deliver_interrupt(&mut self, vector: u8);
+
     /// Has it exit as soon as it takes interrupts and has taken those that are pending, or not.
     fn set_interrupt_window(&mut self, exits: bool);
 

@@ -66,6 +66,7 @@
 //! | [`state`] | the state that a paused core leaves, and another one goes on from |
 //! | [`extended`] | extended states of a core (XSAVE) in it |
 //! | [`share`] | a lightweight kernel that shares a core |
+//! | [`exchange`] | registers of both kernels that no kind of virtualization switches |
 //! | [`svm`] | AMD's virtualization (SVM) |
 //! | [`vmx`] | Intel's virtualization (VMX) |
 //!
@@ -79,6 +80,7 @@
 )]
 
 pub mod area;
+pub mod exchange;
 pub mod exit;
 pub mod extended;
 pub mod function;

@@ -155,8 +155,8 @@ impl Words {
 pub enum SharedExit {
     /// It has left, by a call.
     Left,
-    /// An interrupt of the node's kernel is pending.
-    Interrupt,
+    /// An interrupt of the node's kernel is pending; or its local APIC has delivered it, by this vector.
+    Interrupt(Option<u8>),
     /// NMI.
     Nmi,
     /// It has done what it must not, or has failed: the processor's exit code.
@@ -173,22 +173,4 @@ pub trait SharedGuest: Sized {
 
     /// Withdraws that. Returns whether it has not taken it yet.
     fn withdraw_interrupt(&mut self) -> bool;
-}
-
-/// No such guest: there is none yet for this kind of virtualization, and the module refuses to share cores.
-#[derive(Clone, Copy, Debug)]
-pub enum NotShared {}
-
-impl SharedGuest for NotShared {
-    fn run(&mut self, _: bool) -> SharedExit {
-        match *self {}
-    }
-
-    fn interrupt(&mut self, _: u8) {
-        match *self {}
-    }
-
-    fn withdraw_interrupt(&mut self) -> bool {
-        match *self {}
-    }
 }

@@ -59,6 +59,7 @@ pub const CR0_CD: u64 = 1 << 30;
 /// CR0: caches are not written through.
 pub const CR0_NW: u64 = 1 << 29;
 const CR4_PAE: u64 = 1 << 5;
+const CR4_OSXSAVE: u64 = 1 << 18;
 /// EFER: 64-bit mode is enabled.
 pub const EFER_LME: u64 = 1 << 8;
 /// EFER: 64-bit mode is active.
@@ -98,6 +99,17 @@ impl StartState {
             cr4: 0,
             efer: 0,
             rip,
+        }
+    }
+
+    /// The state in which a lightweight kernel that shares the core starts: with XSAVE enabled.
+    #[must_use]
+    pub const fn shared(entry: u64, page_table: u64) -> Self {
+        let start = Self::kernel(entry, page_table);
+        Self {
+            code: Segment::new(0x08, CODE64, u32::MAX, 0),
+            cr4: start.cr4 | CR4_OSXSAVE,
+            ..start
         }
     }
 

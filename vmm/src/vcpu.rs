@@ -173,11 +173,13 @@ impl<G: Guest> Core<G> {
     }
 
     fn stop(&mut self) {
+        self.end_interrupt_window();
         self.guest.reset();
         self.area.set_running(false);
     }
 
     fn pause(&mut self) {
+        self.end_interrupt_window();
         let registers = self.guest.pt_regs();
         let paused = self.guest.pause();
         // SAFETY: it is plain integers, and the core's guest is paused.

@@ -413,6 +413,9 @@ impl guest::Guest for Guest {
         self.vmcb.state.rflags & RFLAGS_IF != 0 && self.vmcb.control.interrupt_shadow & 1 == 0
     }
 
+    /// None does: they stay pending.
+    fn deliver_interrupt(&mut self, _: u8) {}
+
     /// By a virtual interrupt that exits: one of the processor's goes first. QEMU forgets the virtual one
     /// then (`x86_cpu_exec_interrupt`), so there it is set again when the handler returns.
     fn set_interrupt_window(&mut self, exits: bool) {

@@ -7,10 +7,6 @@
 //! Whether interrupts exit is up to the flag of the monitor, whose own are off anyway by the global flag
 //! (AMD APM volume 2, 15.21.1): they stay pending otherwise.
 
-use core::arch::asm;
-
-use insula_bare::cpu::{self, read_msr, write_msr};
-
 use super::intercepts::shared_intercepts;
 use super::take_pending;
 use super::vmcb::{
@@ -20,20 +16,11 @@ use super::vmcb::{
 #[cfg(target_os = "none")]
 use super::vmm_svm_enter;
 use crate::area::Area;
-use crate::extended;
+use crate::exchange::Exchange;
 use crate::guest::GuestRegisters;
 use crate::share::{Entry, SharedExit, SharedGuest};
 use crate::start_state::{Segment, StartState};
 
-const TSC_AUX: u32 = 0xc000_0103;
-/// CR4: XSAVE, which the kernel finds enabled.
-const CR4_OSXSAVE: u64 = 1 << 18;
-/// XCR0: x87 and SSE.
-const XCR0_LEAST: u64 = 3;
-/// Bytes for an extended state.
-const EXTENDED_SIZE: u32 = 0x1000;
-/// Offset of MXCSR, and its initial value.
-const MXCSR: (usize, u32) = (24, 0x1f80);
 /// Address space identifier: the node's kernel has 1.
 const ASID: u32 = 2;
 /// Where a virtual interrupt's vector is.
@@ -49,34 +36,21 @@ pub struct Shared {
     /// Physical addresses of its control block, and of that for the monitor's registers.
     blocks: [u64; 2],
     registers: GuestRegisters,
-    /// Extended states: of the node's kernel, and its own.
-    extended: [*mut u8; 2],
-    tsc_aux: u64,
-    xcr0: u64,
+    exchange: Exchange,
 }
 
 impl Shared {
-    /// Creates it, to start at `entry`. `None`: the node's kernel has not enabled extended states yet, or
-    /// the processor has more than there is room for.
+    /// Creates it, to start at `entry`. `None`: see [`Exchange::start`].
     ///
     /// # Safety
     /// There is no other for this area, which is the calling core's.
     pub(super) unsafe fn start(area: Area, entry: &Entry) -> Option<Self> {
-        if !extended::has_xsave() || cpu::cpuid(0xd, 0).ecx > EXTENDED_SIZE {
-            return None;
-        }
-        // SAFETY: XSAVE is enabled.
-        let xcr0 = unsafe { extended::read_xcr0() };
-        if xcr0 & XCR0_LEAST != XCR0_LEAST {
-            return None;
-        }
+        // SAFETY: as promised by the caller.
+        let exchange = unsafe { Exchange::start(area)? };
         let (block, host) = (area.shared_control_block(), area.host_control_block());
-        let extended = area.shared_extended();
-        // SAFETY: 1. these pages are this value's alone. 2. Zeros are a valid control block, and with the
-        // initial MXCSR an initial extended state. 3. The kernel only reads the code.
+        // SAFETY: 1. these pages are this value's alone. 2. Zeros are a valid control block. 3. The kernel
+        // only reads the code.
         let vmcb = unsafe {
-            extended[1].write_bytes(0, EXTENDED_SIZE as usize);
-            extended[1].add(MXCSR.0).cast::<u32>().write(MXCSR.1);
             area.shared_code().cast::<[u8; 4]>().write(LEAVE);
             (block.start as *mut u8).write_bytes(0, size_of::<Vmcb>());
             &mut *(block.start as *mut Vmcb)
@@ -85,9 +59,7 @@ impl Shared {
             vmcb,
             blocks: [block.frame.0, host.frame.0],
             registers: GuestRegisters::default(),
-            extended,
-            tsc_aux: 0,
-            xcr0,
+            exchange,
         };
         shared.set_up(entry);
         Some(shared)
@@ -99,36 +71,12 @@ impl Shared {
         control.asid = ASID;
         control.tlb_control = FLUSH_ALL;
         control.virtual_interrupt = VIRTUAL_MASKING;
-        let mut start = StartState::kernel(entry.address, entry.page_table);
-        start.code.selector = 0x08;
-        start.cr4 |= CR4_OSXSAVE;
-        state.start(&start);
+        state.start(&StartState::shared(entry.address, entry.page_table));
         // Its first fault ends it.
         [state.gdtr, state.idtr] = [Segment::default(); 2];
         self.vmcb.intercept(shared_intercepts());
         self.registers.rsi = entry.argument;
         self.registers.rdx = entry.page;
-    }
-
-    /// Exchanges the registers that the processor does not: from one kernel's to the other's.
-    ///
-    /// # Safety
-    /// `from` is the number of the kernel that has them.
-    unsafe fn exchange(&mut self, from: usize) {
-        // SAFETY: 1. as promised by the caller, and each area is aligned, large enough, and zero or
-        // written by XSAVE. 2. A base without TSC_AUX shares no core. 3. The value of XCR0 was in use.
-        unsafe {
-            xsave(self.extended[from]);
-            let xcr0 = extended::read_xcr0();
-            if xcr0 != self.xcr0 {
-                cpu::write_xcr0(self.xcr0);
-                self.xcr0 = xcr0;
-            }
-            xrstor(self.extended[1 - from]);
-            let tsc_aux = read_msr(TSC_AUX);
-            write_msr(TSC_AUX, self.tsc_aux);
-            self.tsc_aux = tsc_aux;
-        }
     }
 
     #[cfg(target_os = "none")]
@@ -138,10 +86,10 @@ impl Shared {
         // registers stay borrowed. 3. With the global flag clear nothing interrupts the monitor.
         unsafe {
             if interrupted {
-                asm!("sti", options(nomem, nostack));
+                core::arch::asm!("sti", options(nomem, nostack));
             }
             vmm_svm_enter(guest, host, &raw mut self.registers);
-            asm!("cli", options(nomem, nostack));
+            core::arch::asm!("cli", options(nomem, nostack));
         }
     }
 
@@ -155,7 +103,7 @@ impl Shared {
     fn exit(&mut self) -> Option<SharedExit> {
         let is_kernel = self.vmcb.state.cpl == 0;
         let event = match self.vmcb.control.exit_code {
-            exit_code::INTERRUPT => return Some(SharedExit::Interrupt),
+            exit_code::INTERRUPT => return Some(SharedExit::Interrupt(None)),
             exit_code::NMI => return Some(SharedExit::Nmi),
             exit_code::INIT => return None,
             exit_code::VMMCALL if is_kernel => {
@@ -175,26 +123,10 @@ impl Shared {
     }
 }
 
-unsafe fn xsave(to: *mut u8) {
-    // SAFETY: as promised by the caller; XSAVE is enabled.
-    unsafe {
-        asm!("xsave64 [{}]", in(reg) to, in("eax") u32::MAX, in("edx") u32::MAX,
-             options(nostack, preserves_flags));
-    }
-}
-
-unsafe fn xrstor(from: *const u8) {
-    // SAFETY: as promised by the caller; XSAVE is enabled.
-    unsafe {
-        asm!("xrstor64 [{}]", in(reg) from, in("eax") u32::MAX, in("edx") u32::MAX,
-             options(nostack, preserves_flags));
-    }
-}
-
 impl SharedGuest for Shared {
     fn run(&mut self, interrupted: bool) -> SharedExit {
         // SAFETY: the node's kernel has them.
-        unsafe { self.exchange(0) }
+        unsafe { self.exchange.exchange(0) }
         let exit = loop {
             self.enter(interrupted);
             let control = &mut self.vmcb.control;
@@ -208,7 +140,7 @@ impl SharedGuest for Shared {
             }
         };
         // SAFETY: the guest has had them.
-        unsafe { self.exchange(1) }
+        unsafe { self.exchange.exchange(1) }
         exit
     }
 

@@ -183,9 +183,12 @@ impl<G: Guest> Core<G> {
         match exit {
             SharedExit::Left if shared.has_left_for_good(words) => self.end_shared(),
             SharedExit::Left => {}
-            SharedExit::Interrupt => {
+            SharedExit::Interrupt(vector) => {
                 shared.is_interrupted = true;
                 self.guest.set_interrupt_window(true);
+                if let Some(vector) = vector {
+                    self.guest.deliver_interrupt(vector);
+                }
                 return false;
             }
             SharedExit::Nmi => self.answer_nmi(),

@@ -14,6 +14,8 @@ bitflags! {
     /// Pin-based controls.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Pin: u32 {
+        /// Interrupts exit.
+        const INTERRUPT = 1 << 0;
         /// Non-maskable interrupts exit.
         const NMI = 1 << 3;
         /// The guest has its own blocking of NMIs.
@@ -27,6 +29,8 @@ bitflags! {
     /// Primary processor-based controls.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Primary: u32 {
+        /// The guest exits when it can take an interrupt.
+        const INTERRUPT_WINDOW = 1 << 2;
         /// Something is added to the guest's time stamp counter.
         const TSC_OFFSET = 1 << 3;
         /// The guest exits when it can take an NMI.
@@ -73,6 +77,8 @@ bitflags! {
         const SAVE_DEBUG = 1 << 2;
         /// The monitor is in 64-bit mode.
         const HOST_64 = 1 << 9;
+        /// An interrupt that exits is taken from the local APIC.
+        const TAKE_INTERRUPT = 1 << 15;
         /// PAT is saved.
         const SAVE_PAT = 1 << 18;
         /// PAT is loaded.
@@ -136,7 +142,8 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Chooses the controls for a processor. The timer and the NMI window are off at first, but there.
+    /// Chooses the controls for a processor. The timer and the windows are off at first, but there; so is
+    /// what [`shared`](Self::shared) adds.
     ///
     /// # Errors
     /// [`Unsupported`] if it lacks one, or has more exits than wanted.
@@ -158,9 +165,9 @@ impl Controls {
         let optional = SECONDARY_OPTIONAL.bits();
         Ok(Self {
             pin: group("virtual NMIs, or the timer", pin, 0, PIN_RESERVED, pins)?
-                & !Pin::TIMER.bits(),
+                & !(Pin::TIMER | Pin::INTERRUPT).bits(),
             primary: group("primary controls", primary, 0, PRIMARY_RESERVED, primaries)?
-                & !Primary::NMI_WINDOW.bits(),
+                & !(Primary::NMI_WINDOW | Primary::INTERRUPT_WINDOW).bits(),
             secondary: group(
                 "EPT, VPID or unrestricted guests",
                 secondary,
@@ -168,10 +175,26 @@ impl Controls {
                 0,
                 secondaries,
             )?,
-            exit: group("exit controls", exit, 0, EXIT_RESERVED, exits)?,
+            exit: group("exit controls", exit, 0, EXIT_RESERVED, exits)?
+                & !AtExit::TAKE_INTERRUPT.bits(),
             entry: group("entry controls", entry, 0, ENTRY_RESERVED, entries)?
                 & !AtEntry::GUEST_64.bits(),
         })
+    }
+
+    /// Those of a lightweight kernel that shares the core: its memory, ports and time stamp counter are the
+    /// processor's, and interrupts are not its own.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let confining =
+            Secondary::EPT | Secondary::UNRESTRICTED | Secondary::WBINVD | Secondary::ENCLS;
+        Self {
+            pin: self.pin | Pin::INTERRUPT.bits(),
+            primary: self.primary & !(Primary::TSC_OFFSET | Primary::PORTS).bits(),
+            secondary: self.secondary & !confining.bits(),
+            exit: self.exit | AtExit::TAKE_INTERRUPT.bits(),
+            entry: self.entry,
+        }
     }
 
     /// Whether a secondary control is on.
@@ -227,7 +250,18 @@ mod tests {
         }
         assert!(!controls.has(Secondary::USER_WAIT));
         assert_eq!(controls.entry & AtEntry::GUEST_64.bits(), 0);
-        assert_eq!(controls.exit, EXIT_RESERVED | AtExit::all().bits());
+        let at_exit = AtExit::all() - AtExit::TAKE_INTERRUPT;
+        assert_eq!(controls.exit, EXIT_RESERVED | at_exit.bits());
+    }
+
+    #[test]
+    fn interrupts_of_the_node_exit_from_a_kernel_beside_it() {
+        let shared = Controls::choose(&SKYLAKE).expect("all there").shared();
+        assert_eq!(shared.pin, 0x16 | 1 << 0 | 1 << 3 | 1 << 5);
+        assert_eq!(shared.primary, PRIMARY_RESERVED | 1 << 28 | 1 << 31);
+        assert!(!shared.has(Secondary::EPT) && !shared.has(Secondary::UNRESTRICTED));
+        assert!(shared.has(Secondary::VPID) && shared.has(Secondary::RDTSCP));
+        assert_eq!(shared.exit, EXIT_RESERVED | AtExit::all().bits());
     }
 
     #[test]

@@ -28,7 +28,8 @@
 	.set	FIELD_HOST_RSP, 0x6c14
 	.set	FIELD_HOST_RIP, 0x6c16
 
-	/* The word for NMIs, from the core's descriptor tables (area.rs). */
+	/* The words for NMIs, from the core's descriptor tables (area.rs). */
+	.set	NMI_TAKEN, -0x3010
 	.set	NMI_CONTROLS, -0x3008
 
 	.text
@@ -98,17 +99,19 @@ vmx_exited:
 	retq
 
 	/*
-	 * An NMI while the monitor runs, perhaps just before it enters the guest: has the guest exit at
-	 * once, by a timer that has run down. The word is 0 while the core has no VMCS.
+	 * An NMI while the monitor runs, perhaps just before it enters a guest: has the guest of the current
+	 * VMCS exit at once, by a timer that has run down, and notes it, as that may not be entered next.
+	 * The controls are 0 while the core has no VMCS.
 	 */
 	.globl	vmm_vmx_nmi
 vmm_vmx_nmi:
 	pushq	%rax
 	pushq	%rdx
-	movq	%gs:0, %rax
-	movq	NMI_CONTROLS(%rax), %rax
+	movq	%gs:0, %rdx
+	movq	NMI_CONTROLS(%rdx), %rax
 	testq	%rax, %rax
 	jz	1f
+	movq	$1, NMI_TAKEN(%rdx)
 	movl	$FIELD_PIN_CONTROLS, %edx
 	vmwrite	%rax, %rdx
 1:	popq	%rdx

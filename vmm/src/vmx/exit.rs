@@ -8,15 +8,17 @@ use super::vmcs::field;
 use crate::exit::Exit;
 
 /// Basic exit reasons.
-mod reason {
+pub(super) mod reason {
     pub(super) const EXCEPTION_OR_NMI: u32 = 0;
+    pub(in crate::vmx) const INTERRUPT: u32 = 1;
     pub(super) const TRIPLE_FAULT: u32 = 2;
     pub(super) const INIT: u32 = 3;
+    pub(super) const INTERRUPT_WINDOW: u32 = 7;
     pub(super) const NMI_WINDOW: u32 = 8;
     pub(super) const CPUID: u32 = 10;
     pub(super) const INVD: u32 = 13;
     /// First of the instructions of VMX, and last of those that are old.
-    pub(super) const VMCALL: u32 = 18;
+    pub(in crate::vmx) const VMCALL: u32 = 18;
     pub(super) const VMXON: u32 = 27;
     pub(super) const CONTROL_REGISTER: u32 = 28;
     pub(super) const PORT: u32 = 30;
@@ -43,6 +45,12 @@ impl Event {
     pub const GENERAL_PROTECTION: Self = Self(1 << 31 | 1 << 11 | 3 << 8 | 13);
     /// Vector of debug exceptions.
     pub const DEBUG: u32 = 1;
+
+    /// An interrupt by that vector.
+    #[must_use]
+    pub const fn interrupt(vector: u8) -> Self {
+        Self(1 << 31 | vector as u32)
+    }
 
     /// Whether there is one.
     #[must_use]
@@ -113,6 +121,7 @@ pub fn decode(read: impl Fn(u32) -> u64, registers: &Registers) -> Decoded {
         reason::TRIPLE_FAULT => Exit::Shutdown,
         reason::INIT => Exit::Init,
         reason::NMI_WINDOW => Exit::InterruptReturn,
+        reason::INTERRUPT_WINDOW => Exit::InterruptWindow,
         reason::CPUID => Exit::Cpuid,
         reason::INVD | reason::WBINVD => Exit::FlushCaches,
         reason::CONTROL_REGISTER => {
@@ -224,6 +233,7 @@ mod tests {
         assert_eq!(event(alignment), Decoded::Exit(Exit::Exception(alignment)));
         assert!(Event(alignment as u32).has_error_code());
         assert_eq!(Event(0x8000_1301).to_deliver(), 0x8000_0301);
+        assert_eq!(Event::interrupt(0xec).0, 0x8000_00ec);
     }
 
     #[test]
@@ -289,6 +299,7 @@ mod tests {
         for (reason, exit) in [
             (2, Exit::Shutdown),
             (3, Exit::Init),
+            (7, Exit::InterruptWindow),
             (8, Exit::InterruptReturn),
             (10, Exit::Cpuid),
             (13, Exit::FlushCaches),

@@ -36,6 +36,8 @@ const VMX_TRUE_ENTRY: u32 = 0x490;
 
 /// Of nested paging: four levels, tables that are cached, 2 MiB pages, INVEPT of all and of one.
 const EPT_NEEDED: u64 = 1 << 6 | 1 << 14 | 1 << 16 | 1 << 20 | 1 << 25 | 1 << 26;
+/// Of tagged translations: INVVPID, of all.
+const VPID_NEEDED: u64 = 1 << 32 | 1 << 42;
 
 const CR4_VMXE: u64 = 1 << 13;
 const CR4_OSXSAVE: u64 = 1 << 18;
@@ -102,10 +104,8 @@ pub(super) unsafe fn enter(region: AreaPage, vmcs: AreaPage) -> Result<Vmcs, Uns
     // SAFETY: 1. the registers exist. 2. These bits change nothing else for the monitor. 3. The pages
     // are the core's, by the caller, and begin with the revision.
     unsafe {
-        let revision = (read_msr(VMX_BASIC) & BASIC_REVISION) as u32;
-        for page in [region, vmcs] {
-            (page.start as *mut u32).write_volatile(revision);
-        }
+        begin_region(region);
+        begin_region(vmcs);
         cpu::change_cr0(0, read_msr(CR0_FIXED0));
         let xsave = if has_xsave { CR4_OSXSAVE } else { 0 };
         cpu::change_cr4(0, read_msr(CR4_FIXED0) | xsave);
@@ -117,6 +117,34 @@ pub(super) unsafe fn enter(region: AreaPage, vmcs: AreaPage) -> Result<Vmcs, Uns
         invalidate(ALL, PhysAddr(0));
         Ok(Vmcs::load(vmcs.frame))
     }
+}
+
+/// Begins a region for the processor.
+///
+/// # Safety
+/// The page is the core's own, which has VMX.
+pub(super) unsafe fn begin_region(region: AreaPage) {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        let revision = (read_msr(VMX_BASIC) & BASIC_REVISION) as u32;
+        (region.start as *mut u32).write_volatile(revision);
+    }
+}
+
+/// Invalidates all tagged translations. Returns whether the processor can do so.
+pub(super) fn invalidate_tagged() -> bool {
+    // SAFETY: every processor with nested paging has the register.
+    let has_it = unsafe { read_msr(VMX_EPT_VPID) } & VPID_NEEDED == VPID_NEEDED;
+    if has_it {
+        let descriptor = [0_u64; 2];
+        // SAFETY: the core is in VMX operation, and has this type; at worst translations are looked up
+        // again.
+        unsafe {
+            asm!("invvpid {kind}, [{descriptor}]", kind = in(reg) ALL,
+                 descriptor = in(reg) &raw const descriptor, options(nostack));
+        }
+    }
+    has_it
 }
 
 /// Leaves VMX operation: an INIT that was blocked resets the core.
@@ -135,7 +163,7 @@ pub(super) fn leave() {
 
 /// Type of INVEPT: of one nested page table.
 pub(super) const ONE: u64 = 1;
-/// Type of INVEPT: of all.
+/// Type of INVEPT and INVVPID: of all.
 const ALL: u64 = 2;
 
 /// Invalidates translations that come from the nested page table.

@@ -13,11 +13,13 @@
 //! Source: Intel SDM volume 3, chapters 24 to 28.
 
 pub mod controls;
+mod delivery;
 pub mod exit;
 mod host;
 pub mod pause;
 pub mod permissions;
 mod setup;
+mod shared;
 pub mod vmcs;
 
 use core::arch::asm;
@@ -30,12 +32,13 @@ use insula_bare::{PhysAddr, apic, cpu, per_core, trap};
 use crate::area::Area;
 use crate::exit::Exit;
 use crate::guest::{self, Guest as _, GuestRegisters, RESET_RIP, RESET_SELECTOR, Unsupported};
-use crate::share::{Entry, NotShared};
+use crate::share::Entry;
 use crate::start_state::{EFER_LMA, EFER_LME, StartState};
 use controls::{Controls, Pin, Primary};
 use exit::{Decoded, Event};
 use pause::Paused;
 use permissions::MSR_MAP;
+use shared::Shared;
 use vmcs::{Vmcs, field, segment};
 
 /// CR0: errors of the floating point unit are exceptions.
@@ -80,7 +83,7 @@ pub struct Guest {
     registers: Registers,
     controls: Controls,
     nested: PhysAddr,
-    apic_id: u32,
+    area: Area,
     /// It was entered before.
     is_launched: bool,
 }
@@ -113,6 +116,30 @@ fn on_nmi(area: Area, controls: u32) {
     let _ = trap::set_nmi_entry as fn(usize);
 }
 
+/// Lets the INIT that has exited reset the core.
+fn reset_core(area: Area) -> ! {
+    Guest::leave();
+    // Of the processor it is not known whether an exit consumes it.
+    apic::send_init(area.apic_id());
+    cpu::halt_forever()
+}
+
+/// Runs the guest of the current VMCS until its next exit. Returns whether it could not be entered.
+///
+/// # Safety
+/// It does nothing that harms the monitor.
+unsafe fn enter(registers: &mut Registers, is_launched: bool) -> bool {
+    // SAFETY: as promised by the caller; the registers stay borrowed.
+    #[cfg(target_os = "none")]
+    return unsafe { vmm_vmx_enter(registers, is_launched) };
+    // A host has no guests.
+    #[cfg(not(target_os = "none"))]
+    {
+        let _ = (registers, is_launched);
+        false
+    }
+}
+
 impl Guest {
     /// Forgets what was under way, and starts anew.
     fn restart(&mut self, start: &StartState) {
@@ -123,16 +150,15 @@ impl Guest {
             (field::GUEST_ACTIVITY, 0),
             (field::GUEST_PENDING_DEBUG, 0),
         ]);
-        self.exit_at_nmi_window(false);
+        self.vmcs.set_window(Primary::NMI_WINDOW, false);
         setup::start(&mut self.vmcs, &self.controls, start);
         self.flush();
     }
 
-    #[cfg(target_os = "none")]
     fn enter(&mut self) {
         // SAFETY: 1. the VMCS and what it names are the guest's. 2. The nested page table keeps it off
-        // all other memory. 3. The registers stay borrowed.
-        let has_failed = unsafe { vmm_vmx_enter(&raw mut self.registers, self.is_launched) };
+        // all other memory.
+        let has_failed = unsafe { enter(&mut self.registers, self.is_launched) };
         if has_failed {
             panic!(
                 "the guest cannot be entered: error {}",
@@ -140,62 +166,6 @@ impl Guest {
             );
         }
         self.is_launched = true;
-    }
-
-    /// A host has no guests.
-    #[cfg(not(target_os = "none"))]
-    fn enter(&mut self) {
-        self.is_launched = true;
-    }
-
-    /// Has an event delivered again whose delivery was interrupted by the exit.
-    fn keep_undelivered(&mut self) {
-        let event = Event(self.vmcs.read(field::UNDELIVERED_EVENT) as u32);
-        if !event.is_valid() {
-            return self.keep_nmis_blocked();
-        }
-        if event.is_nmi() {
-            self.set_interruptibility(BLOCKED_BY_NMI, 0);
-        }
-        let error = self.vmcs.read(field::UNDELIVERED_ERROR_CODE);
-        self.deliver_event(event, error);
-    }
-
-    /// An IRET that has ended the blocking of NMIs, and then missed a page, is executed again (Intel SDM
-    /// volume 3, 28.2.3).
-    fn keep_nmis_blocked(&mut self) {
-        let is_memory = exit::is_memory(self.vmcs.read(field::EXIT_REASON) as u32);
-        if is_memory && self.vmcs.read(field::EXIT_QUALIFICATION) & UNBLOCKED_NMIS != 0 {
-            self.set_interruptibility(0, BLOCKED_BY_NMI);
-        }
-    }
-
-    /// Has the guest enter an event's handler.
-    fn deliver_event(&mut self, event: Event, error: u64) {
-        // In real mode exceptions have no error codes.
-        let is_real = self.vmcs.read(field::GUEST_CR0) & CR0_PE == 0;
-        let event = event.to_deliver() & !(u32::from(is_real) << 11);
-        let length = self.vmcs.read(field::EXIT_INSTRUCTION_LENGTH);
-        self.vmcs.write_all([
-            (field::ENTRY_EVENT, event.into()),
-            (field::ENTRY_ERROR_CODE, error),
-            (field::ENTRY_INSTRUCTION_LENGTH, length),
-        ]);
-    }
-
-    fn set_interruptibility(&mut self, clear: u64, set: u64) {
-        let value = self.vmcs.read(field::GUEST_INTERRUPTIBILITY);
-        self.vmcs
-            .write(field::GUEST_INTERRUPTIBILITY, value & !clear | set);
-    }
-
-    /// Has the guest exit as soon as it can take an NMI.
-    fn exit_at_nmi_window(&mut self, exits: bool) {
-        let window = if exits { Primary::NMI_WINDOW.bits() } else { 0 };
-        self.vmcs.write(
-            field::PRIMARY_CONTROLS,
-            (self.controls.primary | window).into(),
-        );
     }
 
     /// Completes the state that a debug exception sets, and its exit does not (Intel SDM volume 3,
@@ -219,14 +189,6 @@ impl Guest {
                 .write(field::GUEST_PENDING_DEBUG, pending | DEBUG_STEP);
         }
     }
-
-    /// Lets the INIT that has exited reset the core.
-    fn reset_core(&self) -> ! {
-        Self::leave();
-        // Of the processor it is not known whether an exit consumes it.
-        apic::send_init(self.apic_id);
-        cpu::halt_forever()
-    }
 }
 
 impl guest::Guest for Guest {
@@ -240,7 +202,7 @@ impl guest::Guest for Guest {
             registers: Registers::default(),
             controls: Controls::choose(&host::capabilities())?,
             nested: PhysAddr(area.header().nested_page_table().0 | EPT_POINTER),
-            apic_id: area.apic_id(),
+            area,
             is_launched: false,
         };
         setup::prepare(&mut guest.vmcs, &guest.controls, area, guest.nested);
@@ -259,15 +221,16 @@ impl guest::Guest for Guest {
 
     fn run(&mut self) -> Exit {
         self.enter();
-        self.keep_undelivered();
+        self.vmcs.keep_undelivered();
         match exit::decode(|field| self.vmcs.read(field), &self.registers) {
-            Decoded::Exit(Exit::Init) => self.reset_core(),
+            Decoded::Exit(Exit::Init) => reset_core(self.area),
             Decoded::Exit(Exit::Nmi) => {
                 unblock_nmis();
                 Exit::Nmi
             }
             Decoded::Exit(exit) => exit,
             Decoded::NmiTaken => {
+                let _ = self.area.take_nmi();
                 self.vmcs
                     .write(field::PIN_CONTROLS, self.controls.pin.into());
                 Exit::Nmi
@@ -330,10 +293,7 @@ impl guest::Guest for Guest {
     }
 
     fn skip_instruction(&mut self) {
-        let length = self.vmcs.read(field::EXIT_INSTRUCTION_LENGTH);
-        let rip = self.vmcs.read(field::GUEST_RIP);
-        self.vmcs.write(field::GUEST_RIP, rip.wrapping_add(length));
-        self.set_interruptibility(BLOCKED_ONCE, 0);
+        self.vmcs.skip_instruction();
     }
 
     fn registers(&mut self) -> &mut GuestRegisters {
@@ -369,10 +329,7 @@ impl guest::Guest for Guest {
     }
 
     fn is_in_program(&self) -> bool {
-        let stack = self
-            .vmcs
-            .read(field::GUEST_SEGMENT_ATTRIBUTES + segment::SS);
-        stack >> 5 & 3 == 3
+        self.vmcs.is_in_program()
     }
 
     /// CPUID always exits.
@@ -398,49 +355,55 @@ impl guest::Guest for Guest {
             self.complete_debug();
         }
         if event.has_unblocked_nmis() {
-            self.set_interruptibility(0, BLOCKED_BY_NMI);
+            self.vmcs.set_interruptibility(0, BLOCKED_BY_NMI);
         }
         let error = match event.has_error_code() {
             true => self.vmcs.read(field::EXIT_ERROR_CODE),
             false => 0,
         };
-        self.deliver_event(event, error);
+        self.vmcs.deliver(event, error);
     }
 
     fn inject_invalid_opcode(&mut self) {
-        self.deliver_event(Event::INVALID_OPCODE, 0);
+        self.vmcs.deliver(Event::INVALID_OPCODE, 0);
     }
 
     fn inject_general_protection(&mut self) {
-        self.deliver_event(Event::GENERAL_PROTECTION, 0);
+        self.vmcs.deliver(Event::GENERAL_PROTECTION, 0);
     }
 
     fn inject_nmi(&mut self) {
-        let is_delivering = Event(self.vmcs.read(field::ENTRY_EVENT) as u32).is_valid();
-        if is_delivering || self.vmcs.read(field::GUEST_INTERRUPTIBILITY) != 0 {
-            return self.exit_at_nmi_window(true);
+        if self.vmcs.has_event() || self.vmcs.read(field::GUEST_INTERRUPTIBILITY) != 0 {
+            return self.vmcs.set_window(Primary::NMI_WINDOW, true);
         }
-        self.deliver_event(Event::NMI, 0);
+        self.vmcs.deliver(Event::NMI, 0);
     }
 
     fn interrupt_return(&mut self) {
-        self.exit_at_nmi_window(false);
+        self.vmcs.set_window(Primary::NMI_WINDOW, false);
         self.inject_nmi();
     }
 
     fn has_event(&self) -> bool {
-        false
+        self.vmcs.has_event()
     }
 
     fn takes_interrupts(&self) -> bool {
-        false
+        self.vmcs.takes_interrupts()
     }
 
-    fn set_interrupt_window(&mut self, _: bool) {}
+    fn deliver_interrupt(&mut self, vector: u8) {
+        self.vmcs.deliver(Event::interrupt(vector), 0);
+    }
 
-    type Shared = NotShared;
+    fn set_interrupt_window(&mut self, exits: bool) {
+        self.vmcs.set_window(Primary::INTERRUPT_WINDOW, exits);
+    }
 
-    unsafe fn start_shared(_: Area, _: &Entry) -> Option<NotShared> {
-        None
+    type Shared = Shared;
+
+    unsafe fn start_shared(area: Area, entry: &Entry) -> Option<Shared> {
+        // SAFETY: as promised by the caller.
+        unsafe { Shared::start(area, entry) }
     }
 }

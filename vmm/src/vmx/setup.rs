@@ -14,28 +14,54 @@ use crate::start_state::{
 /// Attributes of a present, busy task state of 32 or 64 bits.
 const BUSY_TASK: u16 = 0x8b;
 
+/// Tags of translations: of the node's kernel, and of one beside it.
+const VPID: u64 = 1;
+const SHARED_VPID: u64 = 2;
 /// Exceptions that a guest can have delivered again and again by one instruction, which then never
 /// ends, and nothing but their exit interrupts it (CVE-2015-5307, CVE-2015-8104).
 const ENDLESS_EXCEPTIONS: u64 = 1 << 1 | 1 << 17;
 
-/// Fills in what stays.
+/// Fills in what stays, of a guest that the monitor confines.
 pub(super) fn prepare(vmcs: &mut Vmcs, controls: &Controls, area: Area, nested: PhysAddr) {
+    vmcs.write_all([
+        (field::EXCEPTION_BITMAP, ENDLESS_EXCEPTIONS),
+        (field::MSR_BITMAPS, area.physical(MSR_MAP.address()).0),
+        (field::TSC_OFFSET, 0),
+        (field::EPT_POINTER, nested.0),
+        (field::VPID, VPID),
+    ]);
+    if controls.has(Secondary::ENCLS) {
+        vmcs.write(field::ENCLS_EXITING_BITMAP, u64::MAX);
+    }
+    prepare_any(vmcs, controls);
+}
+
+/// The same of a lightweight kernel that shares the core, with a page of zeros as its permission map.
+pub(super) fn prepare_shared(vmcs: &mut Vmcs, controls: &Controls, zeros: PhysAddr) {
+    vmcs.write_all([
+        (field::EXCEPTION_BITMAP, 0),
+        (field::MSR_BITMAPS, zeros.0),
+        (field::VPID, SHARED_VPID),
+        (field::ENTRY_EVENT, 0),
+        (field::GUEST_INTERRUPTIBILITY, 0),
+        (field::GUEST_ACTIVITY, 0),
+        (field::GUEST_PENDING_DEBUG, 0),
+    ]);
+    prepare_any(vmcs, controls);
+}
+
+fn prepare_any(vmcs: &mut Vmcs, controls: &Controls) {
     vmcs.write_all([
         (field::PIN_CONTROLS, controls.pin.into()),
         (field::PRIMARY_CONTROLS, controls.primary.into()),
         (field::SECONDARY_CONTROLS, controls.secondary.into()),
         (field::EXIT_CONTROLS, controls.exit.into()),
-        (field::EXCEPTION_BITMAP, ENDLESS_EXCEPTIONS),
         (field::PAGE_FAULT_MASK, 0),
         (field::PAGE_FAULT_MATCH, 0),
         (field::CR3_TARGET_COUNT, 0),
         (field::EXIT_MSR_STORE_COUNT, 0),
         (field::EXIT_MSR_LOAD_COUNT, 0),
         (field::ENTRY_MSR_LOAD_COUNT, 0),
-        (field::MSR_BITMAPS, area.physical(MSR_MAP.address()).0),
-        (field::TSC_OFFSET, 0),
-        (field::EPT_POINTER, nested.0),
-        (field::VPID, 1),
         (field::PREEMPTION_TIMER, 0),
         (field::VMCS_LINK_POINTER, u64::MAX),
         (field::CR0_MASK, CR0_NE),
@@ -43,9 +69,6 @@ pub(super) fn prepare(vmcs: &mut Vmcs, controls: &Controls, area: Area, nested: 
     ]);
     if controls.has(Secondary::XSAVES) {
         vmcs.write(field::XSS_EXITING_BITMAP, 0);
-    }
-    if controls.has(Secondary::ENCLS) {
-        vmcs.write(field::ENCLS_EXITING_BITMAP, u64::MAX);
     }
     host::save(vmcs);
 }

@@ -136,6 +136,23 @@ impl Vmcs {
         Self(())
     }
 
+    /// Makes a region that was loaded before the calling core's VMCS again.
+    ///
+    /// # Safety
+    /// As of [`load`](Self::load), but there may be other values, which are not used meanwhile.
+    #[must_use]
+    pub unsafe fn reload(region: PhysAddr) -> Self {
+        let address = region.0;
+        let failed: u8;
+        // SAFETY: as promised by the caller.
+        unsafe {
+            asm!("vmptrld [{region}]", "setbe {failed}", region = in(reg) &raw const address,
+                 failed = out(reg_byte) failed, options(nostack));
+        }
+        assert_eq!(failed, 0, "no VMCS at {address:#x}");
+        Self(())
+    }
+
     /// Reads a field.
     #[must_use]
     pub fn read(&self, field: u32) -> u64 {

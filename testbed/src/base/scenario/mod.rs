@@ -65,6 +65,7 @@ pub const ALL: &[&Scenario] = &[
     &isolation::confined::SCENARIO,
     &isolation::confined_vmx::SCENARIO,
     &isolation::shared_confined_core::SCENARIO,
+    &isolation::shared_confined_core::VMX,
     &isolation::cloned_disks::SCENARIO,
     &isolation::clones::SCENARIO,
     &isolation::loaded_snapshot::SCENARIO,

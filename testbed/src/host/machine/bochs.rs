@@ -41,12 +41,11 @@ const HOST_MEMORY_MIB_MAX: u64 = 2048;
 const CYLINDER_BYTES: u64 = 16 * 63 * 512;
 const RESULT_CYLINDERS: u64 = 128;
 /// Parameters of the base's kernel: see `arguments`. The log is short, since the port is slow. Idle cores halt: a
-/// core that waits by MWAIT has been seen to miss another core's write. Linux would warn of two things in its CPUID: of
-/// more cores of a package (leaf 4) than of its threads (leaf 1), in `parse_legacy` of arch/x86/kernel/cpu/
-/// topology_common.c, and of the size of what XSAVE saves (leaf 0xd), in `paranoid_xstate_size_valid` of arch/x86/kernel/
-/// fpu/xstate.c. So it uses neither.
+/// core that waits by MWAIT has been seen to miss another core's write. Linux would warn of more cores of a package
+/// in CPUID (leaf 4) than of its threads (leaf 1), in `parse_legacy` of arch/x86/kernel/cpu/topology_common.c. So
+/// it uses no threads.
 const PARAMETERS: &str = "console=ttyS0,115200 loglevel=5 panic=-1 tsc=reliable lpj=10000000 \
-                          no_timer_check mitigations=off idle=halt clearcpuid=ht noxsave";
+                          no_timer_check mitigations=off idle=halt clearcpuid=ht";
 /// Debugger commands: go on.
 const DEBUGGER: &str = "c\n";
 /// How often it is looked whether the machine has ended.
@@ -54,14 +53,15 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Most bytes of a log that an error quotes.
 const TAIL_BYTES: usize = 6000;
 
-/// Bochs' configuration: a processor with VMX and x2APIC mode, whose time passes by instructions. The display
+/// Bochs' configuration: a processor with VMX and x2APIC mode, one for whose extended states CPUID has
+/// sizes (leaf 0xd) that add up, of which Linux would warn else. Its time passes by instructions. The display
 /// is one for VNC, and does not wait for anybody: that of a terminal stops the machine when nobody reads it.
 fn configuration(machine: &Machine) -> String {
     let (cpus, memory_mib) = (machine.cpus, machine.memory_mib);
     let host_mib = memory_mib.min(HOST_MEMORY_MIB_MAX);
     let ips = u64::from(machine.bochs_ticks_per_ms) * 1000;
     format!(
-        "cpu: model=corei7_skylake_x, count={cpus}, ips={ips}, reset_on_triple_fault=0\n\
+        "cpu: model=corei7_haswell_4770, count={cpus}, ips={ips}, reset_on_triple_fault=0\n\
          memory: guest={memory_mib}, host={host_mib}\n\
          romimage: file=$BXSHARE/BIOS-bochs-latest\n\
          vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\

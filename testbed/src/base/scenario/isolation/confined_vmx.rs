@@ -109,13 +109,12 @@ fn start(context: &Context, cpus: &str, task: &str) -> Result<TestNode, Finding>
         "192M",
         "--no-reboot",
     ];
-    // As the base's kernel under Bochs (`bochs.rs`): cores do not wait by MWAIT, have no threads and no
-    // XSAVE.
+    // As the base's kernel under Bochs (`bochs.rs`): cores do not wait by MWAIT, and have no threads.
     TestNode::start(
         "confined",
         &["--image", &image],
         &size,
-        &format!("{task} idle=halt clearcpuid=ht noxsave"),
+        &format!("{task} idle=halt clearcpuid=ht"),
     )
 }
 
