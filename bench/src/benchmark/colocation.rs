@@ -1,18 +1,20 @@
 //! Two kernels on one core: how soon the one that goes first gets the core.
 
-use std::fs;
-use std::mem::offset_of;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod node;
+mod work;
 
-use insula_abi::lwk::{COUNTERS_PAGES, Core, Delegation, LWK_MAGIC, PAGE_SIZE};
-use insula_driver::Mapping;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
 use testbed::base::{Finding, Shape};
+use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, PROBE, Place, output, pin};
-use crate::marks::Kind;
+use crate::inside::{FOLDER, Inside, pin};
+use node::Node;
+use work::{Owner, Work};
 
 /// Core of the node: its own, or shared.
 const CORE: usize = 2;
@@ -23,6 +25,8 @@ const RINGS: usize = 10_000;
 /// The same while the base has interrupts off for long.
 const RINGS_LONG: usize = 100;
 const DRIVERS: [&str; 2] = ["/payload/insula_ring.ko", "/payload/insula_quiet.ko"];
+/// The second in the confined node.
+const QUIET: &str = "insula_quiet.ko";
 const PARAMETERS: &str = "/sys/module/insula_ring/parameters";
 const TICKS: &str = "/sys/kernel/debug/insula_ring/ticks";
 const NODE: &str = "measured";
@@ -36,20 +40,52 @@ const INTERRUPTS_OFF: &str =
 /// The same, 200 ms each.
 const INTERRUPTS_OFF_LONG: &str =
     "while :; do echo 200 > /sys/module/insula_quiet/parameters/spin_ms; done";
-/// Works of the base on the shared core: the name in the rows, the program, rounds.
+/// Works of the Linux on the shared core: the name in the rows, the program, rounds.
 const WORKS: [(&str, Option<&str>, usize); 5] = [
     ("idle", None, RINGS),
     ("computing", Some(COMPUTING), RINGS),
-    ("reading", Some(READING), RINGS),
+    (READS, Some(READING), RINGS),
     ("off", Some(INTERRUPTS_OFF), RINGS),
     ("long-off", Some(INTERRUPTS_OFF_LONG), RINGS_LONG),
 ];
-/// Ways to share the core: the name in the rows, the words for the command, and whether the node is entered by
-/// NMIs.
-const WAYS: [(&str, &[&str], bool); 2] = [
-    ("direct", &[], false),
-    ("nmi", &["--share-by", "nmi"], true),
+/// The one for which a disk is needed.
+const READS: &str = "reading";
+/// Ways to share the core.
+const WAYS: [Way; 3] = [
+    Way {
+        name: "direct",
+        prefix: "",
+        words: &[],
+        linux: Owner::Base,
+    },
+    Way {
+        name: "nmi",
+        prefix: "nmi-",
+        words: &["--share-by", "nmi"],
+        linux: Owner::Base,
+    },
+    Way {
+        name: "vmm",
+        prefix: "vmm-",
+        words: &["--share-by", "vmm"],
+        linux: Owner::Confined,
+    },
 ];
+/// The confined node.
+const CONFINED: &str = "confined";
+const CONFINED_SIZE: [&str; 8] = [
+    "--isolation",
+    "vmm",
+    "--cpu-list",
+    "2",
+    "--memory",
+    "256M",
+    "--image",
+    CONFINED,
+];
+/// Where a program tells its process.
+const PROCESS: &str = "/run/work";
+const KERNEL: &str = "6.12";
 /// Time in the kernel of a program that has begun, in ticks of 10 ms: more than its start takes.
 const BUSY_TICKS: u64 = 20;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -65,10 +101,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           off (of the latter, 100 rounds), into which no ordinary interrupt gets. *By NMIs*: the base is \
           entered by one, which gets there. *Worst* is the longest of all. On an emulated core the \
           longest ones are those in which the host did not run it, and an idle core is a thread that sleeps. \
-          The *slowdown* is that of a computing program of the base on the core, by a node that shares it \
-          and is idle.",
+          *By the monitor*: the core is a confined Linux node's, whose programs work there. The *slowdown* is \
+          that of a computing program of the Linux on the core, by a node that shares it and is idle.",
     machine: Shape {
         append: "no5lvl",
+        // Virtualization, as where a core is shared by the monitor in tests.
+        emulator: Emulator::Backports,
         ..Shape::USUAL
     },
     root: Root::Test,
@@ -169,6 +207,43 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             .beside("colocation.direct-long-off-median"),
         time("colocation.nmi-long-off-worst", "the same, worst")
             .beside("colocation.direct-long-off-worst"),
+        time(
+            "colocation.vmm-idle",
+            "shared, by the monitor, the Linux is idle, mean",
+        )
+        .beside("colocation.direct-idle")
+        .drawn(),
+        time("colocation.vmm-idle-median", "the same, median")
+            .beside("colocation.direct-idle-median"),
+        time("colocation.vmm-idle-worst", "the same, worst").beside("colocation.direct-idle-worst"),
+        time(
+            "colocation.vmm-computing",
+            "shared, by the monitor, the Linux computes, mean",
+        )
+        .beside("colocation.direct-computing")
+        .drawn(),
+        time("colocation.vmm-computing-median", "the same, median")
+            .beside("colocation.direct-computing-median"),
+        time("colocation.vmm-computing-worst", "the same, worst")
+            .beside("colocation.direct-computing-worst"),
+        time(
+            "colocation.vmm-off",
+            "shared, by the monitor, the Linux has interrupts off for 5 ms, mean",
+        )
+        .beside("colocation.direct-off")
+        .drawn(),
+        time("colocation.vmm-off-median", "the same, median")
+            .beside("colocation.direct-off-median"),
+        time("colocation.vmm-off-worst", "the same, worst").beside("colocation.direct-off-worst"),
+        time(
+            "colocation.vmm-long-off",
+            "shared, by the monitor, the Linux has interrupts off for 200 ms, mean",
+        )
+        .beside("colocation.direct-long-off"),
+        time("colocation.vmm-long-off-median", "the same, median")
+            .beside("colocation.direct-long-off-median"),
+        time("colocation.vmm-long-off-worst", "the same, worst")
+            .beside("colocation.direct-long-off-worst"),
         Row::time(
             "colocation.share",
             "shared / native, computing, of the medians",
@@ -186,9 +261,23 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .unit(Unit::Share)
         .goal(1.01),
-        Row::time("colocation.nmi-slowdown", "the same by NMIs", "")
+        Row::time("colocation.vmm-share", "the same by the monitor", "")
             .unit(Unit::Share)
-            .goal(1.01),
+            .goal(10.0),
+        Row::time(
+            "colocation.nmi-slowdown",
+            "a program of the base, by NMIs",
+            "",
+        )
+        .unit(Unit::Share)
+        .goal(1.01),
+        Row::time(
+            "colocation.vmm-slowdown",
+            "a program of the confined node, by the monitor",
+            "",
+        )
+        .unit(Unit::Share)
+        .goal(1.01),
     ],
 };
 
@@ -202,215 +291,79 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
         let loaded = Command::new("insmod").arg(driver).status()?;
         Finding::unless(loaded.success(), || format!("insmod {driver}: {loaded}"))?;
     }
+    make_image(inside)?;
     for _ in 0..inside.count {
-        let alone_s = work_s(inside)?;
         let native = native(inside)?;
-        for (way, words, by_nmi) in WAYS {
-            let core = CORE.to_string();
-            let words = [&["--share-core", &core], words].concat();
-            let node = Node::start(inside, &words, by_nmi)?;
-            let prefix = if by_nmi { "nmi-" } else { "" };
-            let slowdown = work_s(inside)? / alone_s;
-            inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
-            let median = measure_all(&node, way)?;
-            inside.record(&format!("colocation.{prefix}share"), median / native)?;
-            node.remove()?;
+        for way in &WAYS {
+            way.linux.start(inside)?;
+            way.measure(inside, native)?;
+            way.linux.end(inside)?;
         }
     }
     Ok(())
 }
 
-/// Measures all works of the base. Returns the median while it computes, in cycles.
-fn measure_all(node: &Node, way: &str) -> Result<f64, Finding> {
-    let mut computing = 0.0;
-    for (name, program, rounds) in WORKS {
-        let inside = node.inside;
-        let work = program.map(|program| Work::start(program, Place::Base(CORE), inside));
-        // A few rounds would be over before the program has begun.
-        if let Some(work) = work.transpose()?.as_ref().filter(|_| rounds < RINGS) {
-            work.wait_until_busy()?;
-        }
-        let median = node.measure(&format!("{way}-{name}"), rounds)?;
-        if name == "computing" {
-            computing = median;
-        }
+/// Makes the confined node's image, with the driver that has interrupts off.
+fn make_image(inside: &Inside) -> Result<(), Finding> {
+    fs::create_dir_all(FOLDER)?;
+    fs::copy(DRIVERS[1], format!("{FOLDER}/{QUIET}"))?;
+    inside.build_image(CONFINED, KERNEL)
+}
+
+/// A way to share the core.
+struct Way {
+    /// Its name in the rows of times, and what it adds to those of shares.
+    name: &'static str,
+    prefix: &'static str,
+    /// Words for the command.
+    words: &'static [&'static str],
+    linux: Owner,
+}
+
+impl Way {
+    fn measure(&self, inside: &Inside, native: f64) -> Result<(), Finding> {
+        let (linux, prefix) = (self.linux, self.prefix);
+        let alone_s = linux.work_s(inside)?;
+        let core = CORE.to_string();
+        let words = [&["--share-core", &core], self.words].concat();
+        // Where no interrupt of its own enters the node, the module rings it.
+        let node = Node::start(inside, &words, !self.words.is_empty())?;
+        let slowdown = linux.work_s(inside)? / alone_s;
+        inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
+        let median = self.measure_works(&node)?;
+        inside.record(&format!("colocation.{prefix}share"), median / native)?;
+        node.remove()
     }
-    Ok(computing)
+
+    /// Measures all works of the Linux. Returns the median while it computes, in cycles.
+    fn measure_works(&self, node: &Node<'_>) -> Result<f64, Finding> {
+        let mut computing = 0.0;
+        let linux = self.linux;
+        let works = WORKS.iter();
+        for &(name, program, rounds) in works.filter(|work| linux == Owner::Base || work.0 != READS)
+        {
+            let work = program.map(|program| Work::start(program, linux, node.inside));
+            // A few rounds would be over before the program has begun.
+            if let Some(work) = work.transpose()?.as_ref().filter(|_| rounds < RINGS) {
+                work.wait_until_busy()?;
+            }
+            let median = node.measure(&format!("{}-{name}", self.name), rounds)?;
+            if name == "computing" {
+                computing = median;
+            }
+        }
+        Ok(computing)
+    }
 }
 
 /// A core of its own. Returns the median with a program that computes, in cycles.
 fn native(inside: &Inside) -> Result<f64, Finding> {
     let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], false)?;
     node.measure("native-idle", RINGS)?;
-    let work = Work::start(COMPUTING, Place::Lwk, inside)?;
+    let work = Work::start(COMPUTING, Owner::Lwk, inside)?;
     node.wait_for_program()?;
     let median = node.measure("native-computing", RINGS)?;
     drop(work);
     node.remove()?;
     Ok(median)
-}
-
-/// Seconds that a program of the base takes on the core.
-fn work_s(inside: &Inside) -> Result<f64, Finding> {
-    let began = Instant::now();
-    let words = [PROBE, "marked", Kind::SpinPlain.word(), PROBE];
-    output(inside, Place::Base(CORE), &words)?;
-    Ok(began.elapsed().as_secs_f64())
-}
-
-/// A program that works meanwhile; killed when this is dropped.
-struct Work(Child);
-
-impl Work {
-    fn start(script: &str, place: Place, inside: &Inside) -> Result<Self, Finding> {
-        let mut command = match place {
-            Place::Base(core) => {
-                let mut command = Command::new("taskset");
-                command.args(["-c", &core.to_string()]);
-                command
-            }
-            Place::Lwk => {
-                let mut command = inside.command.prepare();
-                command.args(["exec", NODE, "--"]);
-                command
-            }
-        };
-        let command = command.args(["sh", "-c", script]).stdin(Stdio::null());
-        Ok(Self(command.spawn()?))
-    }
-}
-
-impl Work {
-    /// Waits until it has spent some time in the kernel.
-    fn wait_until_busy(&self) -> Result<(), Finding> {
-        let stat = format!("/proc/{}/stat", self.0.id());
-        let began = Instant::now();
-        loop {
-            let text = fs::read_to_string(&stat)?;
-            // The 15th value, and the 13th behind the name: proc(5).
-            let values = text.rsplit(')').next().unwrap_or_default();
-            let ticks = values.split_whitespace().nth(12).unwrap_or_default();
-            if ticks.parse().is_ok_and(|ticks: u64| ticks >= BUSY_TICKS) {
-                return Ok(());
-            }
-            Finding::unless(began.elapsed() < LIMIT, || {
-                "the base's program does nothing".into()
-            })?;
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A node of the lightweight kernel, and the words of its first core.
-struct Node<'a> {
-    inside: &'a Inside,
-    memory: Mapping,
-    /// Physical address of the words.
-    core: u64,
-    by_nmi: bool,
-}
-
-impl<'a> Node<'a> {
-    fn start(inside: &'a Inside, words: &[&str], by_nmi: bool) -> Result<Self, Finding> {
-        let usual = ["--image", "lwk", "--memory", "64M"];
-        inside.command.start(NODE, &[&usual[..], words].concat())?;
-        // A core publishes its words when it first enters a program.
-        inside.command.run(&["exec", NODE, "--", "true"])?;
-        let name = NODE.parse::<insula_driver::name::Name>()?.to_abi();
-        let memory = inside
-            .driver
-            .open_node(&name)?
-            .memory()?
-            .map_for_reading()?;
-        let area = find_area(&memory)?;
-        let node = Self {
-            core: area + (1 + u64::from(COUNTERS_PAGES)) * PAGE_SIZE,
-            memory,
-            inside,
-            by_nmi,
-        };
-        node.wait_for(offset_of!(Core, doorbell), "its core")?;
-        Ok(node)
-    }
-
-    /// Measures rounds, and records them. Returns the median, in cycles.
-    fn measure(&self, row: &str, rounds: usize) -> Result<f64, Finding> {
-        let doorbell = self.word(offset_of!(Core, doorbell))?;
-        let word = self.core + offset_of!(Core, interrupted_at) as u64;
-        for (name, value) in [
-            (
-                "apic_id",
-                doorbell >> insula_abi::channel::DOORBELL_APIC_SHIFT & 0xffff_ffff,
-            ),
-            ("vector", doorbell & 0xff),
-            ("word", word),
-            ("by_nmi", u64::from(self.by_nmi)),
-            ("rounds", rounds as u64),
-        ] {
-            fs::write(format!("{PARAMETERS}/{name}"), value.to_string())?;
-        }
-        let ticks = fs::read(TICKS)?;
-        let words = ticks.as_chunks().0.iter();
-        let mut times: Vec<_> = words.map(|word| u64::from_ne_bytes(*word)).collect();
-        times.sort_unstable();
-        let (Some(worst), median) = (times.last(), times[times.len() / 2]) else {
-            return Err(Finding::new("nothing was measured"));
-        };
-        let row = format!("colocation.{row}");
-        let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
-        self.inside.record(&row, mean)?;
-        self.inside
-            .record(&format!("{row}-median"), median as f64)?;
-        self.inside.record(&format!("{row}-worst"), *worst as f64)?;
-        Ok(median as f64)
-    }
-
-    fn wait_for_program(&self) -> Result<(), Finding> {
-        self.wait_for(offset_of!(Core, running), "its program")
-    }
-
-    /// Waits until a word of the core is not 0.
-    fn wait_for(&self, offset: usize, what: &str) -> Result<(), Finding> {
-        let began = Instant::now();
-        while self.word(offset)? == 0 {
-            Finding::unless(began.elapsed() < LIMIT, || format!("waited for {what}"))?;
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    fn word(&self, offset: usize) -> Result<u64, Finding> {
-        let mut word = [0; 8];
-        let at = self.memory.offset_of(self.core + offset as u64, 8)?;
-        self.memory.read(at, &mut word)?;
-        Ok(u64::from_ne_bytes(word))
-    }
-
-    fn remove(self) -> Result<(), Finding> {
-        self.inside.command.run(&["rm", "--force", NODE]).map(drop)
-    }
-}
-
-/// Physical address of the delegation area: of the page that begins with its magic number.
-fn find_area(memory: &Mapping) -> Result<u64, Finding> {
-    let magic = offset_of!(Delegation, magic) as u64;
-    let pages = memory
-        .chunks()
-        .flat_map(|chunk| (chunk.start..chunk.start + chunk.size).step_by(PAGE_SIZE as usize));
-    for page in pages {
-        let mut word = [0; 8];
-        memory.read(memory.offset_of(page + magic, 8)?, &mut word)?;
-        if u64::from_ne_bytes(word) == LWK_MAGIC {
-            return Ok(page);
-        }
-    }
-    Err(Finding::new("there is no delegation area"))
 }
