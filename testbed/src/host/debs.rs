@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::payload::programs::{self, Programs, ProgramsError};
 use super::project;
 use super::tool::{Tool, ToolError};
 
@@ -24,7 +25,10 @@ pub enum DebsError {
     /// The build failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// A file could not be read.
+    /// The programs could not be built.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// A file could not be read, or written.
     #[error("{path}: {source}")]
     File {
         /// Path of the file.
@@ -34,21 +38,42 @@ pub enum DebsError {
     },
 }
 
-/// Builds the packages, if the sources have changed. `progress` gets a line before.
+/// Builds the packages, if the sources have changed, with the programs that all machines have. `progress` gets
+/// a line before.
 ///
 /// # Errors
 /// When one cannot be built.
 pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Debs, DebsError> {
     progress("building the packages, if the sources have changed (a minute or two)");
-    let script = project::root().join("scripts/deb");
-    Tool::new(&script.to_string_lossy()).run()?;
     let folder = project::build().join("packages");
+    let built = folder.join("built");
+    gather(&programs::build(progress)?, &built)?;
+    let script = project::root().join("scripts/deb");
+    Tool::new(&script.to_string_lossy())
+        .env("INSULA_BUILT", &built)
+        .run()?;
     let stamp = folder.join("sources.sha256");
     Ok(Debs {
         command: newest(&folder, "insula_")?,
         module: newest(&folder, "insula-dkms_")?,
         sources: fs::read_to_string(&stamp).map_err(at(&stamp))?,
     })
+}
+
+/// Copies what is to be packaged to a folder, under the names that it has there.
+fn gather(programs: &Programs, folder: &Path) -> Result<(), DebsError> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    for (program, name) in [
+        (&programs.insula, "insula"),
+        (&programs.files, "insula-files"),
+        (&programs.agent, "insula-agent"),
+        (&programs.lwk, "lwk"),
+        (&programs.vmm, "vmm"),
+    ] {
+        let copy = folder.join(name);
+        fs::copy(program, &copy).map_err(at(&copy))?;
+    }
+    Ok(())
 }
 
 /// Path of the package whose file name starts with `prefix`. There is one of each.

@@ -92,6 +92,8 @@ impl Shared {
         let mut vmcs = unsafe {
             (zeros.start as *mut u8).write_bytes(0, PAGE_SIZE);
             area.shared_code().cast::<[u8; 4]>().write(LEAVE);
+            // It may have been an earlier guest's.
+            Vmcs::clear(region.frame);
             host::begin_region(region);
             Vmcs::load(region.frame)
         };

@@ -136,6 +136,16 @@ impl Vmcs {
         Self(())
     }
 
+    /// Has the processor keep nothing of a region, which it may have been the VMCS of.
+    ///
+    /// # Safety
+    /// 1. The core is in VMX operation. 2. There is no value for the region.
+    pub unsafe fn clear(region: PhysAddr) {
+        let address = region.0;
+        // SAFETY: as promised by the caller.
+        unsafe { asm!("vmclear [{region}]", region = in(reg) &raw const address, options(nostack)) }
+    }
+
     /// Makes a region that was loaded before the calling core's VMCS again.
     ///
     /// # Safety
