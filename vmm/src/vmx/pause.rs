@@ -62,7 +62,7 @@ const FIELDS: [u32; 27] = [
 
 /// Registers that no entry or exit switches, so that they are the guest's all the time: by which system
 /// calls enter the kernel, and the kernel's own base of GS.
-const MSRS: [u32; 5] = [
+pub(super) const MSRS: [u32; 5] = [
     0xc000_0081,
     0xc000_0082,
     0xc000_0083,

@@ -17,6 +17,7 @@ use insula_bare::cpu::{self, read_msr, write_msr};
 
 use super::controls::{Controls, Pin, Primary};
 use super::exit::{self, Decoded, Event, reason};
+use super::pause::MSRS;
 use super::vmcs::{Vmcs, field};
 use super::{CR0_NE, Registers, enter, host, reset_core, setup, unblock_nmis};
 use crate::area::{Area, AreaPage};
@@ -31,14 +32,6 @@ use crate::start_state::StartState;
 const LEAVE: [u8; 4] = [0x0f, 0x01, 0xc1, 0xc3];
 /// Task priority: no interrupt is delivered.
 const NO_INTERRUPTS: u64 = 15;
-/// Registers by which system calls enter the kernel, and the kernel's own base of GS.
-const MSRS: [u32; 5] = [
-    0xc000_0081,
-    0xc000_0082,
-    0xc000_0083,
-    0xc000_0084,
-    0xc000_0102,
-];
 const PAGE_SIZE: usize = 0x1000;
 
 /// The guest.
