@@ -1,4 +1,4 @@
-//! nginx moves, a master with two workers, while a hundred clients that stay connected and others that
+//! nginx moves, a master with two workers, while thirty clients that stay connected and others that
 //! come and go read from it. No request fails.
 
 use std::fs;
