@@ -1,5 +1,4 @@
-//! All interleavings and memory orders:
-//! `RUSTFLAGS='--cfg loom' cargo test -p insula-channel --release --target-dir target/loom`.
+//! All interleavings and memory orders, by `scripts/interleavings`.
 
 #![cfg(loom)]
 

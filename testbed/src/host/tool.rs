@@ -49,6 +49,9 @@ impl Tool {
     pub fn new(program: &str) -> Self {
         let mut command = Command::new(program);
         command.env("PATH", search_path()).env("LC_ALL", "C");
+        // `cargo run` sets it for this process. A cargo run in turn would take it for a change, and build all
+        // again that depends on it.
+        command.env_remove("CARGO_MANIFEST_DIR");
         command.stdin(Stdio::null());
         Self {
             program: program.to_owned(),

@@ -52,7 +52,7 @@ fn played(context: &Context) -> Result<(), Finding> {
         run_node(version, &build_image(context, version)?)?;
     }
     let ours = whole::play()?;
-    let others = plain::play(&ours)?;
+    let others = plain::play(context, &ours)?;
     refused::play(context, &ours, &others)?;
     [OLD, NEW]
         .iter()

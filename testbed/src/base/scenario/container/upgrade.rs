@@ -43,8 +43,6 @@ const NODE: &str = "site";
 const BESIDE: &str = "site.upgrade";
 /// Port of the base by which clients reach nginx.
 const PORT: u16 = 8081;
-/// Another one, which is tried alone.
-const OWN_PORT: u16 = 8082;
 /// Connections that live throughout.
 const CONNECTIONS: usize = 10;
 
@@ -61,9 +59,10 @@ fn played(context: &Context) -> Result<(), Finding> {
     let old = build_image(context, "6.1")?;
     let new = build_image(context, "6.12")?;
     run_node(NODE, &old)?;
+    web::serve(NODE, Some(PORT))?;
     published()?;
     let clients = Clients {
-        web: web::start(NODE, Some(PORT))?,
+        web: web::clients(format!("127.0.0.1:{PORT}"))?,
         streams: Streams::start(&start_server(NODE)?, CONNECTIONS)?,
     };
     refusals(&new)?;
@@ -113,46 +112,42 @@ impl Clients {
         self.streams.end()?;
         insula(&["stop", NAME])?;
         insula(&["rm", NAME])?;
-        web::end(self.web)
+        web::end(self.web)?;
+        // The port is free again.
+        TcpListener::bind(("127.0.0.1", PORT))?;
+        Ok(())
     }
 }
 
-/// A container's port: it is open while there is the container, also if the process that forwards it is killed,
+/// nginx's port: it is open while there is the container, also if the process that forwards it is killed,
 /// once somebody has looked at the containers. Another one does not get it.
 fn published() -> Result<(), Finding> {
-    let port = format!("127.0.0.1:{OWN_PORT}:80");
-    let exec = |name: &'static str| ["exec", "--container", name, "-d", NODE, "-p", &port, "--"];
-    let server = ["python3", "-um", "http.server", "80"];
-    insula(&[&exec("door")[..], &server].concat())?;
+    let port = format!("127.0.0.1:{PORT}:80");
     wait_for("its port", || Ok(answers().then_some(())))?;
     let listed = insula(&["ps"])?;
     Finding::unless(listed.contains(&port), || listed.clone())?;
-    let taken = [&exec("other")[..], &["true"]].concat();
-    try_insula(&taken)?.refused(125, &["8082", "cannot be opened"])?;
-    let found = Command::new("pgrep")
-        .args(["-f", "^insula publish door"])
-        .output()?;
+    let exec = ["exec", "--container", "other", "-d", NODE];
+    let taken = [&exec[..], &["-p", &port, "--", "true"]].concat();
+    try_insula(&taken)?.refused(125, &["8081", "cannot be opened"])?;
+    let forwarder = format!("^insula publish {}", web::NAME);
+    let found = Command::new("pgrep").args(["-f", &forwarder]).output()?;
     let pid = String::from_utf8_lossy(&found.stdout).trim().parse()?;
     kill(Pid::from_raw(pid), Signal::SIGKILL)?;
     wait_for("its port to be closed", || Ok((!answers()).then_some(())))?;
     insula(&["ps"])?;
-    Finding::unless(answers(), || "its port is not open again".into())?;
-    insula(&["rm", "--force", "door"])?;
-    // It is free again.
-    drop(TcpListener::bind(("127.0.0.1", OWN_PORT))?);
-    Ok(())
+    Finding::unless(answers(), || "its port is not open again".into())
 }
 
 /// Whether a server is reached by the port.
 fn answers() -> bool {
     let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", OWN_PORT))?;
-        stream.write_all(b"GET /etc/hostname HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut stream = TcpStream::connect(("127.0.0.1", PORT))?;
+        stream.write_all(b"GET /content HTTP/1.0\r\n\r\n")?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.0 "))
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
 }
 
 /// What is refused, and what is told, before anything is done.

@@ -6,10 +6,10 @@ use std::process::Command;
 
 use super::super::move_linux::state::{check, connect};
 use super::{NEW, OLD, is_nowhere, on, place};
-use crate::base::Finding;
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for,
 };
+use crate::base::{Context, Finding};
 use crate::host::payload::equipment::CRIT_PATH;
 
 /// Folder in the nodes.
@@ -27,11 +27,11 @@ const STATUS: u8 = 7;
 const NAME: &str = "plain";
 
 /// Returns the folder of processes that plain CRIU has dumped.
-pub(super) fn play(ours: &str) -> Result<String, Finding> {
+pub(super) fn play(context: &Context, ours: &str) -> Result<String, Finding> {
     reads(ours)?;
     restores_ours(ours)?;
     let folder = dumped()?;
-    is_restored(&folder)?;
+    is_restored(context, &folder)?;
     Ok(folder)
 }
 
@@ -120,15 +120,15 @@ fn dumped() -> Result<String, Finding> {
     Ok(images)
 }
 
-/// It goes on as a container, is moved there and back, and ends as asked to.
-fn is_restored(folder: &str) -> Result<(), Finding> {
+/// It goes on as a container, is moved, in a long run also back, and ends as asked to.
+fn is_restored(context: &Context, folder: &str) -> Result<(), Finding> {
     let import = ["restore", OLD, "--import", folder];
     try_insula(&import)?.refused(1, &["it has no name", "--name", "nothing was touched"])?;
     insula(&[&import[..], &["--name", NAME]].concat())?;
     let address = text(&insula_json(&["inspect", NAME])?[0]["address"]);
     check(&mut connect(&address, DOOR)?)?;
     let mut kept: TcpStream = connect(&address, DOOR)?;
-    for node in [NEW, OLD] {
+    for &node in context.select(&[NEW][..], &[NEW, OLD]) {
         let moved = insula(&["move", NAME, node])?;
         println!("{}", moved.trim_end());
         check(&mut kept)?;
@@ -138,5 +138,7 @@ fn is_restored(folder: &str) -> Result<(), Finding> {
     let status = &insula_json(&["inspect", NAME])?[0]["exit_code"];
     assert_equal("its status", status, &STATUS.into())?;
     insula(&["rm", NAME])?;
-    is_nowhere(OLD, NAME)
+    [OLD, NEW]
+        .iter()
+        .try_for_each(|node| is_nowhere(node, NAME))
 }

@@ -52,7 +52,7 @@ pub(in super::super) fn clean_up() -> Result<(), Finding> {
 }
 
 pub(super) fn play() -> Result<(), Finding> {
-    let load = start("6.1", None)?;
+    let load = start("6.1")?;
     for node in ["6.12", "6.1"] {
         let moved = insula(&["move", NAME, node])?;
         println!("{}", moved.trim_end());
@@ -62,9 +62,14 @@ pub(super) fn play() -> Result<(), Finding> {
     end(load)
 }
 
-/// Starts nginx as a container on a node, and clients. They connect to the container's address, or to the
-/// port of the base that is published for it.
-pub(in super::super) fn start(node: &str, published: Option<u16>) -> Result<Load, Finding> {
+/// Starts nginx as a container on a node, and clients that connect to the container's address.
+fn start(node: &str) -> Result<Load, Finding> {
+    let address = serve(node, None)?;
+    clients(format!("{address}:80"))
+}
+
+/// Starts nginx as a container on a node, and publishes its port as that of the base. Returns its address.
+pub(in super::super) fn serve(node: &str, published: Option<u16>) -> Result<String, Finding> {
     let configuration = format!("{FOLDER}/nginx.conf");
     let program = ["nginx", "-c", &configuration, "-g", "daemon off;"];
     let exec = ["exec", "--container", NAME, "-d", node];
@@ -75,10 +80,12 @@ pub(in super::super) fn start(node: &str, published: Option<u16>) -> Result<Load
     wait_for("nginx to serve", || {
         Ok(TcpStream::connect((address.as_str(), 80)).ok())
     })?;
-    let load = Load::start(match published {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None => format!("{address}:80"),
-    })?;
+    Ok(address)
+}
+
+/// Starts clients of the nginx at an address.
+pub(in super::super) fn clients(address: String) -> Result<Load, Finding> {
+    let load = Load::start(address)?;
     load.goes_on()?;
     Ok(load)
 }
