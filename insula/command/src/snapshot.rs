@@ -54,7 +54,9 @@ fn ending_text(handle: &Handle) -> String {
 pub(super) fn snapshot(context: &Context, name: &Name, image: &Name) -> Result<(), Failure> {
     let driver = context.driver()?;
     let handle = node::find(&driver, name)?;
-    if handle.is_running() && !handle.is_paused() {
+    // Before its agent answers, which may take as long as it boots.
+    insula_node::check_snapshot(&handle, name)?;
+    if !handle.is_paused() {
         agent::check_agent(&driver, name)?;
     }
     insula_node::remove_unused_disks(&driver, &context.root);

@@ -76,7 +76,7 @@ pub use root::Root as NodeRoot;
 pub use root_image::{RootImage, RootImageRecord};
 pub use run::{BASE, RunRequest, Source, Started, Timing, cannot_publish, check_start};
 pub use shared_core::{ShareBy, keep_off_shared_core, keep_proxy_off_shared_core};
-pub use snapshot::snapshot;
+pub use snapshot::{check_snapshot, snapshot};
 pub use spec::NodeSpec;
 pub use unused_disks::remove_unused_disks;
 pub use update::{UpdateRequest, update};

@@ -34,12 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// Why not: it cannot be copied, the name is in use, or room is short; nothing is left behind.
 pub fn snapshot(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Result<(), Error> {
     let handle = find(driver, node)?;
-    if !handle.is_running() {
-        return Err(not_running(node));
-    }
-    let record = handle.record.as_ref();
-    let record = record.ok_or_else(|| no_record(node.as_str()).unchanged())?;
-    check(&handle, node, record)?;
+    let record = checked(&handle, node)?;
     let mut disks = KeptDisks::of(root, record)?;
     let chunks = chunks(&handle).map_err(|error| failed(node, error))?;
     let states = chunks.iter().map(|&(_, chunk)| chunk.size).sum::<u64>();
@@ -63,6 +58,25 @@ pub fn snapshot(driver: &Driver, root: &Root, node: &Name, name: &Name) -> Resul
     })?;
     keep(disks.contents);
     Ok(())
+}
+
+/// Tells whether a snapshot of a running node can be taken, which need not have booted yet.
+///
+/// # Errors
+/// Why not: what of it a copy could not have.
+pub fn check_snapshot(handle: &Handle, name: &Name) -> Result<(), Error> {
+    checked(handle, name).map(drop)
+}
+
+/// The record of a node of which a snapshot can be taken.
+fn checked<'a>(handle: &'a Handle, name: &Name) -> Result<&'a NodeRecord, Error> {
+    if !handle.is_running() {
+        return Err(not_running(name));
+    }
+    let record = handle.record.as_ref();
+    let record = record.ok_or_else(|| no_record(name.as_str()).unchanged())?;
+    check(handle, name, record)?;
+    Ok(record)
 }
 
 /// Refuses what a copy could not have, before anything is touched.

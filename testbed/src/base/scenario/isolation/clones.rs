@@ -32,13 +32,13 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "copies of a node that has booted go on, each by itself, and the original goes on",
     machine: Shape {
         emulator: Emulator::Backports,
-        cpus: 6,
+        cpus: 7,
         ..Shape::USUAL
     },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
     limit: Duration::from_secs(1200),
-    soak_limit: None,
+    soak_limit: Some(Duration::from_secs(1800)),
     play,
 };
 
@@ -55,10 +55,19 @@ struct Play {
     copies: &'static [&'static str],
     /// Whether files of its snapshot are changed, too.
     is_crafted: bool,
-    /// Whether the only copy ends for lack of memory.
+    /// Whether the first copy ends for lack of memory.
     ends_poor: bool,
 }
 
+/// What is played in a usual run.
+const USUAL: Play = Play {
+    version: "6.12",
+    cpus: "2",
+    options: &["--network", "--rootfs", ROOT],
+    copies: &["one", "two"],
+    is_crafted: true,
+    ends_poor: true,
+};
 const MANY: Play = Play {
     version: "6.12",
     cpus: "1",
@@ -104,8 +113,8 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_content()?;
     let before = Resources::now()?;
     let played = with_cleanup(|| {
-        for play in [MANY, WIDE] {
-            copies_go_on(context, &play).map_err(|finding| finding.when(play.version))?;
+        for play in context.select(&[USUAL][..], &[MANY, WIDE]) {
+            copies_go_on(context, play).map_err(|finding| finding.when(play.version))?;
             assert_unchanged(&before)?;
         }
         Ok(())
