@@ -1,5 +1,8 @@
 //! What keeps a container from being moved, as far as that can be told before.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::processor::Processor;
 use insula_base::error::Error;
@@ -40,8 +43,14 @@ pub(super) fn check(driver: &Driver, record: &ContainerRecord, target: &Name) ->
 /// # Errors
 /// What one of them lacks, or that its agent does not answer.
 pub(crate) fn check_nodes(driver: &Driver, from: &Name, to: &Name) -> Result<(), Error> {
-    check_node_alone(driver, from)?;
-    check_node_alone(driver, to)?;
+    // CRIU tries each kernel once, which takes a while: both at the same time.
+    let (source, target) = thread::scope(|scope| {
+        let target = scope.spawn(|| check_node_alone(driver, to));
+        let source = check_node_alone(driver, from);
+        let target = target.join();
+        (source, target.unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    source.and(target)?;
     check_processor(driver, to, &processor(driver, from)?)
 }
 
