@@ -14,7 +14,7 @@ use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::log::{forward, log};
 use crate::program::Program;
-use crate::{containers, drivers, files, interfaces, power, root, server};
+use crate::{containers, drivers, files, interfaces, power, resolver, root, server};
 
 /// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,6 +36,7 @@ pub(crate) fn run() -> ! {
     };
     match entered {
         Ok(()) => {
+            resolver::configure(options.root, &options.resolver);
             interfaces::configure(options.network);
             processes.program = start_program(options);
             log("ready");

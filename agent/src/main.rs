@@ -29,6 +29,7 @@ mod log;
 mod power;
 mod program;
 mod rename;
+mod resolver;
 mod root;
 mod route;
 mod server;

@@ -7,11 +7,15 @@
 //! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
 //! | `insula_agent.volumes=MOUNT-POINTS` | of the virtiofs file systems `volume0`, `volume1` and so on; one that ends in `:ro` is only read |
 //! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
+//! | `insula_agent.nameservers=ADDRESSES`, `insula_agent.search=DOMAINS` | how its programs resolve names, unless its root is a folder or a disk of its own |
 //! | `insula_agent.clock=UNIX_NS,TSC,TSC_KHZ` | the base's wall clock at a reading of the time stamp counter, which base and node share, and its rate: a node has no clock of its own |
 //!
 //! The prefix with a dot keeps the kernel from passing an option to init as an argument or
 //! variable. Words are joined by commas; other special characters are written as `%` and two
 //! hexadecimal digits.
+
+use std::fmt;
+use std::net::Ipv4Addr;
 
 /// Prefix of each option.
 const PREFIX: &str = "insula_agent.";
@@ -21,6 +25,8 @@ const DIRECTORY: &str = "workdir";
 const ROOT: &str = "root";
 const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
+const NAMESERVERS: &str = "nameservers";
+const SEARCH: &str = "search";
 const VOLUMES: &str = "volumes";
 /// End of the mount point of a volume that is only read.
 const READ_ONLY: &[u8] = b":ro";
@@ -75,8 +81,41 @@ pub struct Options {
     pub volumes: Vec<Volume>,
     /// Whether the node has a network card.
     pub network: bool,
+    /// How its programs resolve names.
+    pub resolver: Resolver,
     /// The time.
     pub clock: Option<Clock>,
+}
+
+/// How names are resolved (resolv.conf(5)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolver {
+    /// Name servers, in the order in which they are asked.
+    pub nameservers: Vec<Ipv4Addr>,
+    /// Domains of which a name without a dot may be.
+    pub search: Vec<String>,
+}
+
+impl Resolver {
+    /// As options of a command line.
+    fn words(&self) -> [Option<String>; 2] {
+        let servers = self.nameservers.iter().map(Ipv4Addr::to_string);
+        let search = self.search.iter().map(|domain| encode(domain.as_bytes()));
+        [list(NAMESERVERS, servers), list(SEARCH, search)]
+    }
+}
+
+impl fmt::Display for Resolver {
+    /// As in a file `resolv.conf`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for server in &self.nameservers {
+            writeln!(f, "nameserver {server}")?;
+        }
+        match self.search.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "search {}", self.search.join(" ")),
+        }
+    }
 }
 
 /// The base's wall clock at one value of the time stamp counter, which all kernels of a machine
@@ -169,6 +208,14 @@ impl Options {
                     options.volumes = value.split(',').map(Volume::parse).collect();
                 }
                 Some((NETWORK, value)) => options.network = value == YES,
+                Some((NAMESERVERS, value)) => {
+                    let servers = value.split(',').filter_map(|word| word.parse().ok());
+                    options.resolver.nameservers = servers.collect();
+                }
+                Some((SEARCH, value)) => {
+                    let domain = |word: Vec<u8>| String::from_utf8(word).ok();
+                    options.resolver.search = words(value).into_iter().filter_map(domain).collect();
+                }
                 Some((CLOCK, value)) => options.clock = Clock::parse(value),
                 _ => {}
             }
@@ -205,11 +252,22 @@ impl Options {
             } = clock;
             format!("{PREFIX}{CLOCK}={unix_ns},{tsc},{tsc_khz}")
         });
-        [run, environment, directory, root, volumes, network, clock]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join(" ")
+        let [nameservers, search] = self.resolver.words();
+        [
+            run,
+            environment,
+            directory,
+            root,
+            volumes,
+            network,
+            nameservers,
+            search,
+            clock,
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
     }
 }
 
@@ -297,6 +355,8 @@ mod tests {
             network in any::<bool>(),
             volumes in proptest::collection::vec(("[^:]{1,9}", any::<bool>()), 0..4),
             clock in any::<Option<[u64; 3]>>(),
+            nameservers in proptest::collection::vec(any::<Ipv4Addr>(), 0..3),
+            search in proptest::collection::vec(".{1,9}", 0..3),
             root in proptest::option::of(proptest::sample::select(Root::ALL.map(|(root, _)| root).to_vec())),
             run in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 1..6),
         ) {
@@ -304,7 +364,7 @@ mod tests {
             let [environment, directory] = [&run, &run].map(Clone::clone);
             let directory = directory.into_iter().next();
             let volumes = volumes.into_iter().map(|(path, read_only)| Volume { mount_point: path.into(), read_only });
-            let options = Options { run, environment, directory, root, volumes: volumes.collect(), network, clock };
+            let options = Options { run, environment, directory, root, volumes: volumes.collect(), network, clock, resolver: Resolver { nameservers, search } };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
             prop_assert_eq!(Options::parse(&line), options);

@@ -332,7 +332,7 @@ impl Start<'_> {
                 root_image: attachments.root_image(),
                 disks: &attachments.disks,
                 volumes: &attachments.volumes,
-                network: None,
+                network: attachments.network.as_ref(),
             };
             let layout = self.clock.measure(Step::Layout, || setup.lay_out());
             let layout = layout.map_err(cannot_lay_out)?;

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_abi::channel::Channels;
-use insula_agent::options::{Clock, Options};
+use insula_agent::options::{Clock, Options, Resolver};
+use insula_base::root::Root;
 use insula_boot::monitor::{ConfinedNode, MonitorLayout};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
@@ -15,7 +16,7 @@ use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
-use crate::attachment::{DiskFile, Networking, Volume};
+use crate::attachment::{DiskFile, Networking, Volume, resolver};
 use crate::delegation;
 use crate::device::Selected;
 use crate::isolation;
@@ -98,7 +99,7 @@ impl Setup<'_> {
         action(&NodeDescription {
             kernel: &self.bootable.loadable,
             initrd_size: self.bootable.initrd_size,
-            command_line: &joined(&self.clock(), &joined(&self.bootable.append, self.append)),
+            command_line: &joined(&self.options(), &joined(&self.bootable.append, self.append)),
             cpus: self.cpus,
             spare_cpus: self.spare_cpus,
             chunks: &chunks,
@@ -124,9 +125,13 @@ impl Setup<'_> {
         seed
     }
 
-    /// The option with the time for Linux, whose only clock is the time stamp counter. Placed
-    /// before the user's part, where everything after `--` is for init.
-    fn clock(&self) -> String {
+    /// The options that are others at each start of Linux: the time, for its only clock is the time stamp
+    /// counter, and the base's name servers. Placed before the user's part, where everything after `--` is for
+    /// init.
+    fn options(&self) -> String {
+        if !self.is_linux() {
+            return String::new();
+        }
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -136,7 +141,11 @@ impl Setup<'_> {
             tsc_khz: self.machine.tsc_khz.into(),
         };
         let agent = Options {
-            clock: self.is_linux().then_some(clock),
+            clock: Some(clock),
+            resolver: match self.network {
+                Some(_) => resolver(&Root::default()),
+                None => Resolver::default(),
+            },
             ..Options::default()
         };
         agent.command_line()

@@ -12,6 +12,7 @@ use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 
 use super::command::run;
+use super::nat;
 
 /// The bridge's name.
 const BRIDGE: &str = "insula0";
@@ -36,6 +37,12 @@ pub(super) fn join(interface: &str) -> io::Result<()> {
     ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
     // Packets from a container go to others on the same node, and to the node itself.
     port(interface, &["hairpin", "on"])
+}
+
+/// Has the bridge's nodes reach other hosts.
+pub(super) fn let_out() -> io::Result<()> {
+    let _locked = lock()?;
+    nat::open(&Root::default(), BRIDGE)
 }
 
 /// Attaches an interface to the bridge, if there is one, to which only those packets go that are for
@@ -81,12 +88,13 @@ pub(super) fn leave() {
     let left = || {
         let _locked = lock()?;
         let ports = fs::read_dir(format!("/sys/class/net/{BRIDGE}/brif"))?.count();
-        match ports {
-            0 => ip(&["link", "delete", BRIDGE]),
-            _ => Ok(()),
+        if ports > 0 {
+            return Ok(());
         }
+        ip(&["link", "delete", BRIDGE])?;
+        nat::close(&Root::default(), BRIDGE)
     };
-    // If this fails, the next node uses the bridge.
+    // If this fails, the next node uses what is left.
     let _: io::Result<()> = left();
 }
 

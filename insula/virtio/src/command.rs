@@ -1,6 +1,7 @@
 //! Running commands of the base with a timeout.
 
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,16 +18,23 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// # Errors
 /// It cannot be run, does not exit in time, or fails (with its standard error).
 pub(super) fn run(command: &mut Command) -> io::Result<()> {
-    run_within(command, TIMEOUT)
+    run_within(command.stdout(Stdio::null()), TIMEOUT).map(drop)
 }
 
-fn run_within(command: &mut Command, limit: Duration) -> io::Result<()> {
+/// Runs the command to its end, and returns its standard output: as much as a pipe holds.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn output(command: &mut Command) -> io::Result<Vec<u8>> {
+    let mut child = run_within(command.stdout(Stdio::piped()), TIMEOUT)?;
+    read_left(child.stdout.take())
+}
+
+fn run_within(command: &mut Command, limit: Duration) -> io::Result<Child> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let command = command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let spawned = command.spawn();
+    let mut child = spawned.map_err(|error| named(&name, error))?;
     if !exits_within(&mut child, limit) {
         kill(child);
         let text = format!("{name} did not end within {limit:?}");
@@ -34,19 +42,27 @@ fn run_within(command: &mut Command, limit: Duration) -> io::Result<()> {
     }
     let status = child.wait()?;
     if status.success() {
-        return Ok(());
+        return Ok(child);
     }
-    let mut message = Vec::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        // A child that it left running may hold the pipe open: do not wait for end of file.
-        nix::fcntl::fcntl(
-            &stderr,
-            nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
-        )?;
-        let _ = stderr.read_to_end(&mut message);
-    }
+    let message = read_left(child.stderr.take())?;
     let message = String::from_utf8_lossy(&message);
     Err(io::Error::other(format!("{name}: {}", message.trim())))
+}
+
+fn named(name: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+/// What is in a pipe.
+fn read_left(pipe: Option<impl Read + AsFd>) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // A child that it left running may hold the pipe open: do not wait for end of file.
+        let flags = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
+        nix::fcntl::fcntl(&pipe, flags)?;
+        let _ = pipe.read_to_end(&mut read);
+    }
+    Ok(read)
 }
 
 /// Waits for its exit; false after `limit`.
@@ -86,6 +102,15 @@ mod tests {
         let error = run_within(Command::new("sleep").arg("60"), INTERVAL).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn output_is_returned() {
+        let read = output(Command::new("sh").args(["-c", "echo so it is"]));
+        assert_eq!(read.unwrap(), b"so it is\n");
+        let missing = run(&mut Command::new("/no/such/command")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        assert!(missing.to_string().starts_with("/no/such/command: "));
     }
 
     #[test]

@@ -71,12 +71,12 @@ pub(super) fn bus(
         backends.push(Box::new(disk));
     }
     if let Some(network) = &devices.network {
-        let (id, address) = (devices.id, network.address(devices.id));
+        let identity = (devices.id, network.address(devices.id));
         backends.push(Box::new(Network::new(
             Arc::clone(node),
             binder,
-            id,
-            address,
+            Arc::clone(device_events),
+            identity,
         )));
     }
     Bus::new(backends)

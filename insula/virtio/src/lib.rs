@@ -57,6 +57,7 @@ mod memory;
 mod message;
 mod monitor;
 mod monitor_thread;
+mod nat;
 mod network;
 mod node_events;
 mod publish;

@@ -12,6 +12,7 @@ use vhost::vhost_kern::net::Net;
 use super::bridge;
 use super::device::{Backend, Identity, StartError, Virtqueue};
 use super::memory::DeviceNode;
+use super::monitor::DeviceEvents;
 use super::vhost::{
     EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, replace_memory,
     set_up_kernel,
@@ -39,6 +40,7 @@ const MRG_RXBUF: u64 = 1 << 15;
 pub(crate) struct Network {
     node: Arc<DeviceNode>,
     binder: Arc<dyn EventfdBinder>,
+    device_events: Arc<dyn DeviceEvents>,
     /// Id of the node.
     id: u32,
     address: Ipv4Addr,
@@ -61,12 +63,13 @@ impl Network {
     pub(super) fn new(
         node: Arc<DeviceNode>,
         binder: Arc<dyn EventfdBinder>,
-        id: u32,
-        address: Ipv4Addr,
+        device_events: Arc<dyn DeviceEvents>,
+        (id, address): (u32, Ipv4Addr),
     ) -> Self {
         Self {
             node,
             binder,
+            device_events,
             id,
             address,
             running: None,
@@ -90,6 +93,10 @@ impl Network {
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
+        if let Err(error) = bridge::let_out() {
+            let text = format!("{}: it reaches no other hosts: {error}", self.name());
+            self.device_events.report(&text);
+        }
         let notifiers = set_up_kernel(&device, &memory, &self.binder, features, queues)?;
         let running = Running {
             device,

@@ -14,6 +14,7 @@ mod network;
 mod port;
 mod qcow2;
 pub mod request;
+mod resolver;
 mod volume;
 
 pub use address::cid;
@@ -26,4 +27,5 @@ pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
 pub use port::{Publish, PublishError};
 pub use request::{drain, resize};
+pub(crate) use resolver::resolver;
 pub use volume::{VOLUMES_MAX, Volume, VolumeError, VolumeSpec};

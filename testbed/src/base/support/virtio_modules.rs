@@ -9,7 +9,23 @@ use crate::base::Finding;
 pub(crate) const SOCKET_MODULES: [&str; 3] = ["vhost_vsock", "vhost_iotlb", "vsock"];
 /// Modules that the base loads for the network of nodes, in the order in which they can be
 /// unloaded.
-pub(crate) const NETWORK_MODULES: [&str; 5] = ["vhost_net", "tun", "bridge", "stp", "llc"];
+pub(crate) const NETWORK_MODULES: [&str; 15] = [
+    "vhost_net",
+    "tun",
+    "bridge",
+    "stp",
+    "llc",
+    "nft_masq",
+    "nft_ct",
+    "nft_chain_nat",
+    "nf_nat",
+    "nf_tables",
+    "nf_conntrack",
+    "nf_defrag_ipv4",
+    "nf_defrag_ipv6",
+    "nfnetlink",
+    "libcrc32c",
+];
 
 /// Loads sockets. Otherwise the first socket would have Linux load a transport of another
 /// hypervisor's for it.

@@ -4,6 +4,7 @@ mod copies;
 mod image_root;
 mod leaving;
 mod network;
+mod outside;
 mod verbs;
 mod volumes;
 
@@ -95,6 +96,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         ENV_FILE,
         "# Of the nodes' program.\nGREETING=hello,\nWHO=nobody\n",
     )?;
+    outside::make_hosts()?;
     let played = with_cleanup(|| {
         for version in ["6.1", "6.12"] {
             let in_context = |error: Finding| error.when(&format!("with a node of {version}"));
@@ -102,13 +104,17 @@ fn play(context: &Context) -> Result<(), Finding> {
         }
         network::serves()?;
         network::simultaneous_claims()?;
-        image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
+        outside::beside_docker(|| {
+            image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
+        })?;
+        outside::is_closed()
     });
     for folder in [CONTENT, ROOT, volumes::FOLDER] {
         fs::remove_dir_all(folder)?;
     }
     fs::remove_file(ENV_FILE)?;
     played?;
+    outside::remove_hosts()?;
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 

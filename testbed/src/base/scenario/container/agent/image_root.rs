@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use super::network::network_gone;
-use super::{CONTENT, ROOT, script, sum};
+use super::{CONTENT, ROOT, outside, script, sum};
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for,
 };
@@ -78,6 +78,8 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
         |node: &str| Ok::<_, Finding>(insula_json(&["inspect", node])?[0]["shared_memory"].clone());
     assert_equal("where the image lies", &shared(first)?, &shared(second)?)?;
     as_described(second).map_err(|error| error.when("it was described in a file"))?;
+    outside::is_reached_from(second)?;
+    outside::resolves_names(second)?;
     for node in NODES {
         reads(node).map_err(|error| error.when(&format!("of {node}")))?;
     }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, script, sum, verbs};
+use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, outside, script, sum, verbs};
 use crate::base::Finding;
 use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
@@ -40,6 +40,8 @@ pub(super) fn serves() -> Result<(), Finding> {
         &script(CLIENT, &[], &get)?.1,
         &sum()?,
     )?;
+    outside::is_reached_from(CLIENT)?;
+    outside::reaches_nothing(ADDRESS)?;
     copies::between_nodes()?;
     verbs::play()?;
     insula(&["rm", "--force", CLIENT])?;
@@ -47,7 +49,8 @@ pub(super) fn serves() -> Result<(), Finding> {
         let found = Command::new("pidof").arg("virtiofsd").output()?;
         Ok((!found.status.success()).then_some(()))
     })?;
-    network_gone()
+    network_gone()?;
+    outside::is_closed()
 }
 
 /// Several nodes request one address at once: one gets it; the others' errors name it. While one is

@@ -1,0 +1,260 @@
+//! The way of nodes to other hosts, under the base's address: network address translation.
+//!
+//! A table of nftables of our own has it, which exists as long as the nodes' bridge. Interfaces of the
+//! base that forward no packets are made to, and the table names them: between each other they still
+//! forward none. So the base becomes a router for its nodes and for nobody else. If somebody else has the
+//! base forward packets, as Docker does, its interfaces are left as they are.
+//!
+//! From other hosts nobody reaches a node but by a published port.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::process::Command;
+
+use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_base::root::Root;
+use serde_json::Value;
+
+use super::command::{output, run};
+
+/// The table, and its set of interfaces that forward packets for nodes only.
+const TABLE: &str = "inet insula";
+const FORWARDING: &str = "forwarding";
+/// Folder with the settings of each interface (kernel: Documentation/networking/ip-sysctl.rst).
+const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
+/// Docker's chain for the rules of others: it drops all that is forwarded and accepted by none.
+const DOCKER: &str = "DOCKER-USER";
+
+/// Opens the way; opened already, it takes interfaces into account that have come since.
+pub(super) fn open(root: &Root, bridge: &str) -> io::Result<()> {
+    let opened = opened()?;
+    let closed = closed(root, bridge);
+    // First what tells that they are to be closed again.
+    if opened.is_none() || !closed.is_empty() {
+        let all = opened.into_iter().flatten().chain(closed.iter().cloned());
+        nft(&table(bridge, &all.collect()))?;
+    }
+    for interface in closed.iter().map(String::as_str).chain([bridge]) {
+        forward(root, interface, true)?;
+    }
+    match docker_chain_exists() {
+        true => docker_accepts(bridge),
+        false => Ok(()),
+    }
+}
+
+/// Closes the way, as far as it is open.
+pub(super) fn close(root: &Root, bridge: &str) -> io::Result<()> {
+    let Some(opened) = opened()? else {
+        return Ok(());
+    };
+    if !all_forward(root) {
+        for interface in opened {
+            forward(root, &interface, false)?;
+        }
+    }
+    if docker_chain_exists() {
+        for rule in docker_rules(bridge) {
+            // Docker may have come later.
+            let _ = iptables("-D", &rule);
+        }
+    }
+    nft(&format!("delete table {TABLE}"))
+}
+
+/// Interfaces that forward packets for nodes only; `None` if there is no table.
+fn opened() -> io::Result<Option<BTreeSet<String>>> {
+    let (family, table) = TABLE.split_once(' ').unwrap_or_default();
+    let list = ["-j", "list", "set", family, table, FORWARDING];
+    match output(Command::new("nft").args(list)) {
+        Ok(text) => Ok(Some(elements(&text))),
+        // There is no table, says nft.
+        Err(error) if error.kind() == io::ErrorKind::Other => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The elements of the set in the output of `nft -j list set`.
+fn elements(text: &[u8]) -> BTreeSet<String> {
+    let listed: Value = serde_json::from_slice(text).unwrap_or_default();
+    let objects = listed["nftables"].as_array().into_iter().flatten();
+    let elements = objects.filter_map(|object| object["set"]["elem"].as_array());
+    let names = elements.flatten().filter_map(Value::as_str);
+    names.map(str::to_owned).collect()
+}
+
+/// Interfaces that forward no packets; none if somebody else has the base forward them.
+fn closed(root: &Root, bridge: &str) -> BTreeSet<String> {
+    if all_forward(root) {
+        return BTreeSet::new();
+    }
+    let is_others = |name: &String| {
+        let own = name == bridge || name.starts_with("insula-");
+        !own && !["all", "default", "lo"].contains(&name.as_str()) && is_plain(name)
+    };
+    let is_closed = |name: &String| root.text(&setting(name)).is_ok_and(|value| value == "0");
+    let interfaces = root.names(SETTINGS).into_iter();
+    interfaces.filter(is_others).filter(is_closed).collect()
+}
+
+/// Whether a name has nothing that `nft` takes for something else.
+fn is_plain(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte))
+}
+
+/// Whether all interfaces forward packets: not by us, who change single ones.
+fn all_forward(root: &Root) -> bool {
+    root.text("/proc/sys/net/ipv4/ip_forward")
+        .is_ok_and(|value| value != "0")
+}
+
+fn setting(interface: &str) -> String {
+    format!("{SETTINGS}/{interface}/forwarding")
+}
+
+/// Has an interface forward packets, or not.
+fn forward(root: &Root, interface: &str, on: bool) -> io::Result<()> {
+    match fs::write(root.path(&setting(interface)), if on { "1" } else { "0" }) {
+        // It has gone meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// The table, in place of the one that there may be. What nodes and base send each other is no connection
+/// that has to be tracked.
+fn table(bridge: &str, forwarding: &BTreeSet<String>) -> String {
+    let [a, b, ..] = BASE_ADDRESS.octets();
+    let nodes = format!("{a}.{b}.0.0/{PREFIX}");
+    let among_nodes = format!("ip saddr {nodes} ip daddr {nodes} notrack");
+    let names: Vec<_> = forwarding
+        .iter()
+        .map(|name| format!("\"{name}\""))
+        .collect();
+    let elements = match names.is_empty() {
+        true => String::new(),
+        false => format!("elements = {{ {} }};", names.join(", ")),
+    };
+    format!(
+        "add table {TABLE}; delete table {TABLE}
+         table {TABLE} {{
+             set {FORWARDING} {{ type ifname; {elements} }}
+             chain prerouting {{ type filter hook prerouting priority raw; {among_nodes}; }}
+             chain output {{ type filter hook output priority raw; {among_nodes}; }}
+             chain forward {{
+                 type filter hook forward priority filter;
+                 oifname {bridge} ct state established,related accept
+                 iifname != {bridge} oifname {bridge} drop
+                 iifname @{FORWARDING} oifname @{FORWARDING} drop
+             }}
+             chain postrouting {{
+                 type nat hook postrouting priority srcnat;
+                 ip saddr {nodes} oifname != {bridge} masquerade
+             }}
+         }}"
+    )
+}
+
+fn nft(script: &str) -> io::Result<()> {
+    run(Command::new("nft").arg(script))
+}
+
+/// Whether Docker drops what others forward.
+fn docker_chain_exists() -> bool {
+    run(Command::new("nft").args(["list", "chain", "ip", "filter", DOCKER])).is_ok()
+}
+
+/// Has Docker accept what nodes send, and the answers.
+fn docker_accepts(bridge: &str) -> io::Result<()> {
+    for rule in docker_rules(bridge) {
+        if iptables("-C", &rule).is_err() {
+            iptables("-I", &rule)?;
+        }
+    }
+    Ok(())
+}
+
+fn docker_rules(bridge: &str) -> [Vec<&str>; 2] {
+    let answers = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+    [
+        vec!["-i", bridge, "-j", "ACCEPT"],
+        [&["-o", bridge], &answers[..], &["-j", "ACCEPT"]].concat(),
+    ]
+}
+
+fn iptables(change: &str, rule: &[&str]) -> io::Result<()> {
+    let chain = ["--wait", change, DOCKER];
+    run(Command::new("iptables").args(chain).args(rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use insula_base::root::fake::Tree;
+
+    use super::*;
+
+    const BRIDGE: &str = "insula0";
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    /// The simulated settings of some interfaces, and whether all forward.
+    fn tree(settings: &[(&str, &str)], all: &str) -> Tree {
+        let tree = Tree::new(&[("/proc/sys/net/ipv4/ip_forward", all)]);
+        for (name, value) in settings {
+            tree.add(&[(&setting(name), value)]);
+        }
+        tree
+    }
+
+    #[test]
+    fn interfaces_that_forward_nothing_are_found() {
+        let settings = [
+            ("all", "0"),
+            ("default", "0"),
+            ("lo", "0"),
+            ("eth0", "0\n"),
+            ("eth1.7", "0"),
+            ("wg0", "1"),
+            ("odd\"", "0"),
+            ("insula0", "0"),
+            ("insula-3", "0"),
+        ];
+        let found = closed(&tree(&settings, "0\n").root(), BRIDGE);
+        assert_eq!(found, names(&["eth0", "eth1.7"]));
+        let others = closed(&tree(&settings, "1\n").root(), BRIDGE);
+        assert_eq!(others, names(&[]));
+    }
+
+    #[test]
+    fn an_interface_that_has_gone_is_no_failure() {
+        let tree = tree(&[("eth0", "0")], "0");
+        let root = tree.root();
+        forward(&root, "eth1", false).unwrap();
+        forward(&root, "eth0", true).unwrap();
+        assert_eq!(root.text(&setting("eth0")).unwrap(), "1");
+    }
+
+    #[test]
+    fn the_sets_elements_are_read() {
+        let listed =
+            br#"{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"set": {"family": "inet",
+            "name": "forwarding", "table": "insula", "type": "ifname", "handle": 1,
+            "elem": ["eth0", "eth1"]}}]}"#;
+        assert_eq!(elements(listed), names(&["eth0", "eth1"]));
+        let empty = br#"{"nftables": [{"metainfo": {}}, {"set": {"name": "forwarding"}}]}"#;
+        assert_eq!(elements(empty), names(&[]));
+        assert_eq!(elements(b"no JSON"), names(&[]));
+    }
+
+    #[test]
+    fn only_interfaces_in_the_set_are_elements() {
+        assert!(!table(BRIDGE, &names(&[])).contains("elements"));
+        let text = table(BRIDGE, &names(&["eth0", "eth1"]));
+        assert!(text.contains(r#"elements = { "eth0", "eth1" };"#), "{text}");
+        assert!(text.contains("ip saddr 10.78.0.0/16 oifname != insula0 masquerade"));
+    }
+}

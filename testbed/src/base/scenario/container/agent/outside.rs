@@ -1,0 +1,219 @@
+//! Other hosts, simulated by network namespaces: nodes reach them under the base's address, and none reaches
+//! a node. The base does not become a router for them.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns};
+
+use super::script;
+use crate::base::Finding;
+use crate::base::support::insula_command::{TIMEOUT, assert_equal, wait_for};
+use crate::base::support::virtio_modules::modprobe;
+
+/// A host, its interface on the base, the base's address there, and the host's.
+struct Host {
+    name: &'static str,
+    interface: &'static str,
+    base: &'static str,
+    address: &'static str,
+}
+
+const WORLD: Host = Host {
+    name: "world",
+    interface: "to-world",
+    base: "192.0.2.1",
+    address: "192.0.2.2",
+};
+const OTHER: Host = Host {
+    name: "other",
+    interface: "to-other",
+    base: "198.51.100.1",
+    address: "198.51.100.2",
+};
+const GREETING: &str = "hello from outside";
+/// Time within which a packet that is not dropped is answered, or refused.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Name that a node asks for.
+const ASKED: &str = "outside.example";
+/// The base's files of name servers, as systemd-resolved has them.
+const NAMESERVERS: [(&str, &str); 2] = [
+    ("/etc/resolv.conf", "nameserver 127.0.0.53\n"),
+    ("/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.2\n"),
+];
+/// What Docker does when it starts, as far as it concerns others.
+const DOCKER: &str = "iptables -P FORWARD DROP && iptables -N DOCKER-USER && \
+                      iptables -I FORWARD -j DOCKER-USER";
+const DOCKER_RULES: &str = "iptables -S DOCKER-USER";
+const DOCKER_REMOVED: &str = "nft delete table ip filter";
+/// Modules of the base's kernel that all of that takes, in the order in which they can be unloaded.
+const MODULES: [&str; 4] = ["veth", "xt_conntrack", "nft_compat", "x_tables"];
+
+/// Makes the hosts, before nodes start.
+pub(super) fn make_hosts() -> Result<(), Finding> {
+    for host in [&WORLD, &OTHER] {
+        let Host {
+            name,
+            interface,
+            base,
+            address,
+        } = host;
+        run(&format!(
+            "ip netns add {name} && ip link add {interface} type veth peer name eth0 netns {name} && \
+             ip address add {base}/24 dev {interface} && ip link set {interface} up && \
+             ip -n {name} address add {address}/24 dev eth0 && ip -n {name} link set lo up && \
+             ip -n {name} link set eth0 up && ip -n {name} route add default via {base}"
+        ))?;
+    }
+    for (path, text) in NAMESERVERS {
+        let folder = Path::new(path).parent();
+        folder.map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Removes them.
+pub(super) fn remove_hosts() -> Result<(), Finding> {
+    for Host {
+        name, interface, ..
+    } in [&WORLD, &OTHER]
+    {
+        run(&format!("ip link del {interface}; ip netns del {name}"))?;
+    }
+    for (path, _) in NAMESERVERS {
+        fs::remove_file(path)?;
+    }
+    // A namespace ends some time after its last process.
+    wait_for("the hosts' modules to be unused", || {
+        Ok(modprobe(&[&["-r"], &MODULES[..]].concat()).ok())
+    })
+}
+
+/// A node reads from a server of another host, which sees the base.
+pub(super) fn is_reached_from(node: &str) -> Result<(), Finding> {
+    let listener = WORLD.inside(|| TcpListener::bind((WORLD.address, 80)))?;
+    let serving = thread::spawn(move || serve(&listener));
+    let get = format!("busybox wget -q -O - http://{}/", WORLD.address);
+    let (status, output, _) = script(node, &[], &get)?;
+    assert_equal("status", &(status, output.trim()), &(0, GREETING))?;
+    let client = serving
+        .join()
+        .unwrap_or_else(|_| Err(ErrorKind::Other.into()))?;
+    assert_equal("its client", &client.ip().to_string().as_str(), &WORLD.base)
+}
+
+fn serve(listener: &TcpListener) -> io::Result<SocketAddr> {
+    let (mut stream, client) = listener.accept()?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut request = [0; 1024];
+    let _ = stream.read(&mut request)?;
+    write!(stream, "HTTP/1.0 200 OK\r\n\r\n{GREETING}\n")?;
+    Ok(client)
+}
+
+/// A node asks a name server that the base uses, through one that only the base itself reaches.
+pub(super) fn resolves_names(node: &str) -> Result<(), Finding> {
+    let socket = WORLD.inside(|| UdpSocket::bind((WORLD.address, 53)))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    let serving = thread::spawn(move || answer_query(&socket));
+    let lookup = format!("busybox nslookup -type=a {ASKED}");
+    let (status, output, errors) = script(node, &[], &lookup)?;
+    let served = serving
+        .join()
+        .unwrap_or_else(|_| Err(ErrorKind::Other.into()));
+    served?;
+    Finding::unless(status == 0 && output.contains(OTHER.address), || {
+        format!("`{lookup}`: status {status}, {output}{errors}")
+    })
+}
+
+/// Answers a query of an address (RFC 1035, 4.1).
+fn answer_query(socket: &UdpSocket) -> io::Result<()> {
+    let mut query = [0; 512];
+    let (size, client) = socket.recv_from(&mut query)?;
+    let address: Ipv4Addr = OTHER.address.parse().map_err(io::Error::other)?;
+    // The query's id, an answer, one question and one record; it points at the question's name.
+    let head = [query[0], query[1], 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];
+    let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4];
+    let answer = [
+        &head[..],
+        &query[head.len()..size],
+        &record,
+        &address.octets(),
+    ]
+    .concat();
+    socket.send_to(&answer, client).map(drop)
+}
+
+/// From outside a node's server is not reached, nor one outside from another one outside, by way of the base.
+pub(super) fn reaches_nothing(node_address: &str) -> Result<(), Finding> {
+    for target in [
+        format!("{node_address}:80"),
+        format!("{}:80", OTHER.address),
+    ] {
+        let target = target.parse()?;
+        let reached = WORLD.inside(|| TcpStream::connect_timeout(&target, ANSWER_TIMEOUT));
+        match reached {
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            // One that nobody listens at would be refused.
+            other => return Err(Finding::new(format!("{target} from outside: {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// Once there is no network of nodes, the base is as it was.
+pub(super) fn is_closed() -> Result<(), Finding> {
+    wait_for("the table to be removed", || {
+        let table = Command::new("nft")
+            .args(["list", "table", "inet", "insula"])
+            .output()?;
+        Ok((!table.status.success()).then_some(()))
+    })?;
+    for Host { interface, .. } in [&WORLD, &OTHER] {
+        let setting = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
+        assert_equal(interface, &fs::read_to_string(setting)?.trim(), &"0")?;
+    }
+    Ok(())
+}
+
+/// Has the base drop what it forwards, as Docker has it, while `play` is played.
+pub(super) fn beside_docker(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
+    run(DOCKER)?;
+    let before = run(DOCKER_RULES)?;
+    play()?;
+    wait_for("Docker's chain to be as it was", || {
+        Ok((run(DOCKER_RULES)? == before).then_some(()))
+    })?;
+    run(DOCKER_REMOVED).map(drop)
+}
+
+impl Host {
+    /// What is opened in the host stays there.
+    fn inside<T: Send>(&self, open: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let namespace = File::open(format!("/run/netns/{}", self.name))?;
+        let opened = thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(namespace, CloneFlags::CLONE_NEWNET)?;
+                open()
+            });
+            thread.join()
+        });
+        opened.unwrap_or_else(|_| Err(ErrorKind::Other.into()))
+    }
+}
+
+/// Runs a script on the base, which must succeed.
+fn run(script: &str) -> Result<String, Finding> {
+    let output = Command::new("sh").args(["-c", script]).output()?;
+    Finding::unless(output.status.success(), || {
+        format!("`{script}`: {output:?}")
+    })?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
