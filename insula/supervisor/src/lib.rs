@@ -11,6 +11,7 @@
 mod health;
 mod journal;
 mod known;
+mod names;
 mod process;
 mod run_loop;
 mod spawn;

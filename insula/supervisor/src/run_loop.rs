@@ -1,6 +1,7 @@
 //! The supervisor's run loop.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use insula_abi as abi;
@@ -23,6 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::health::{Health, HealthProbe};
 use super::journal::Journal;
+use super::names;
 use super::process::{device_needs, prepare_process};
 use super::watch::{self, Watch};
 
@@ -31,7 +33,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of a supervisor.
 struct Supervisor {
-    driver: Driver,
+    driver: Arc<Driver>,
     handle: Handle,
     policy: Policy,
     journal: Journal,
@@ -82,7 +84,7 @@ fn supervise_existing(driver: Driver, node: Node) -> Result<(), Error> {
     })?;
     let mut supervisor = Supervisor {
         policy: record.restart.policy,
-        driver,
+        driver: Arc::new(driver),
         handle,
         journal,
         unresponsive: false,
@@ -164,6 +166,7 @@ impl Supervisor {
                 disks,
                 volumes,
                 network,
+                names: names::names(&self.driver),
                 is_copy,
             };
             Server::start(node, devices, report).map_err(|error| error.to_string())

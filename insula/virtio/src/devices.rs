@@ -15,6 +15,7 @@ use super::disk::Disk;
 use super::files::{Files, Share};
 use super::memory::DeviceNode;
 use super::monitor::{DeviceContext, DeviceEvents};
+use super::name_server::Names;
 use super::network::Network;
 use super::slot::BackendSlot;
 use super::vhost::EventfdBinder;
@@ -24,7 +25,7 @@ use super::vsock::Vsock;
 const DISKS_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// The devices of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Devices {
     /// The node's id, which determines its addresses.
     pub id: u32,
@@ -38,6 +39,8 @@ pub struct Devices {
     pub volumes: Vec<Volume>,
     /// Its network, if any.
     pub network: Option<Networking>,
+    /// Addresses of all nodes and containers, for names that it asks for.
+    pub names: Names,
     /// Whether it is a copy.
     pub is_copy: bool,
 }
@@ -76,6 +79,7 @@ pub(super) fn bus(
             Arc::clone(node),
             binder,
             Arc::clone(device_events),
+            Arc::clone(&devices.names),
             identity,
         )));
     }

@@ -57,6 +57,7 @@ mod memory;
 mod message;
 mod monitor;
 mod monitor_thread;
+mod name_server;
 mod nat;
 mod network;
 mod node_events;
@@ -77,6 +78,7 @@ mod vsock;
 
 pub use devices::Devices;
 pub use hold::{HoldError, PacketHold};
+pub use name_server::Names;
 pub use publish::PublishedPorts;
 pub use server::{Server, has_driver};
 pub use static_nodes::make_static_nodes;

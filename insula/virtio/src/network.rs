@@ -1,5 +1,6 @@
 //! A node's network card, served by the kernel's vhost-net and a tap device of the base.
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::bridge;
 use super::device::{Backend, Identity, StartError, Virtqueue};
 use super::memory::DeviceNode;
 use super::monitor::DeviceEvents;
+use super::name_server::{NameServer, Names};
 use super::vhost::{
     EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, replace_memory,
     set_up_kernel,
@@ -41,6 +43,7 @@ pub(crate) struct Network {
     node: Arc<DeviceNode>,
     binder: Arc<dyn EventfdBinder>,
     device_events: Arc<dyn DeviceEvents>,
+    names: Names,
     /// Id of the node.
     id: u32,
     address: Ipv4Addr,
@@ -55,6 +58,8 @@ struct Running {
     queues: Vec<Virtqueue>,
     /// Closed only after vhost has released it.
     tap: Option<Tap>,
+    /// Ended before the bridge is removed.
+    name_server: Option<NameServer>,
     notifiers: Vec<QueueNotifier>,
 }
 
@@ -64,12 +69,14 @@ impl Network {
         node: Arc<DeviceNode>,
         binder: Arc<dyn EventfdBinder>,
         device_events: Arc<dyn DeviceEvents>,
+        names: Names,
         (id, address): (u32, Ipv4Addr),
     ) -> Self {
         Self {
             node,
             binder,
             device_events,
+            names,
             id,
             address,
             running: None,
@@ -93,16 +100,16 @@ impl Network {
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
-        if let Err(error) = bridge::let_out() {
-            let text = format!("{}: it reaches no other hosts: {error}", self.name());
-            self.device_events.report(&text);
-        }
+        self.unless("it reaches no other hosts", bridge::let_out());
+        let name_server = NameServer::start(Arc::clone(&self.names));
+        let name_server = self.unless("no names of nodes are resolved", name_server);
         let notifiers = set_up_kernel(&device, &memory, &self.binder, features, queues)?;
         let running = Running {
             device,
             memory,
             queues: queues.to_vec(),
             tap: Some(tap),
+            name_server,
             notifiers,
         };
         for queue in 0..QUEUE_SIZES.len() {
@@ -118,6 +125,17 @@ impl Network {
             .iter()
             .for_each(QueueNotifier::signal_both);
         Ok(running)
+    }
+}
+
+impl Network {
+    /// What there is without an error, which is reported otherwise: the network works without it.
+    fn unless<T>(&self, failure: &str, done: io::Result<T>) -> Option<T> {
+        let report = |error: &io::Error| {
+            let text = format!("{}: {failure}: {error}", self.name());
+            self.device_events.report(&text);
+        };
+        done.inspect_err(report).ok()
     }
 }
 
@@ -145,6 +163,7 @@ impl Drop for Running {
             let _ = self.device.set_backend(queue, None);
         }
         self.tap = None;
+        self.name_server = None;
         bridge::leave();
     }
 }

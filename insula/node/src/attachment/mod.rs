@@ -27,5 +27,6 @@ pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
 pub use port::{Publish, PublishError};
 pub use request::{drain, resize};
+pub use resolver::nameservers;
 pub(crate) use resolver::resolver;
 pub use volume::{VOLUMES_MAX, Volume, VolumeError, VolumeSpec};

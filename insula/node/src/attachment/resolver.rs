@@ -1,40 +1,93 @@
-//! How the base resolves names, for nodes on its network.
+//! How names are resolved, on the base and by the nodes on its network.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use insula_agent::network::BASE_ADDRESS;
 use insula_agent::options::Resolver;
 use insula_base::root::Root;
 
-/// Where the base's name servers are, the first that has one counts: where systemd-resolved runs, the usual
-/// file names only itself, and the other one its servers.
-const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+/// The base's resolver, and the servers of systemd-resolved where that file names only itself.
+const FILE: &str = "/etc/resolv.conf";
+const SERVERS_OF_SYSTEMD: &str = "/run/systemd/resolve/resolv.conf";
+/// Sockets of programs that receive packets for any address of the base (proc(5)): address and port in
+/// hexadecimal digits.
+const SOCKETS: [(&str, &str); 2] = [
+    ("/proc/net/udp", "00000000:0035"),
+    ("/proc/net/udp6", "00000000000000000000000000000000:0035"),
+];
 
-/// The base's name servers, as far as nodes reach them, and its search list (resolv.conf(5)).
-#[must_use]
-pub(crate) fn resolver(root: &Root) -> Resolver {
-    let found = FILES.iter().filter_map(|file| root.text(file).ok());
-    let mut read = found.map(|text| parse(&text));
-    read.find(|resolver| !resolver.nameservers.is_empty())
-        .unwrap_or_default()
+/// A file resolv.conf(5).
+#[derive(Debug, Default)]
+struct Configuration {
+    servers: Vec<IpAddr>,
+    search: Vec<String>,
 }
 
-fn parse(text: &str) -> Resolver {
-    let mut resolver = Resolver::default();
-    for line in text.lines() {
+/// The name servers of the base itself, in their order.
+#[must_use]
+pub fn nameservers(root: &Root) -> Vec<IpAddr> {
+    read(root, FILE).servers
+}
+
+/// How nodes resolve names: by the name server of their network, or, where another one of the base has its
+/// port, by those of the base that nodes reach.
+#[must_use]
+pub(crate) fn resolver(root: &Root) -> Resolver {
+    let base = read(root, FILE);
+    let search = base.search;
+    if !port_is_taken(root) {
+        let nameservers = vec![BASE_ADDRESS];
+        return Resolver {
+            nameservers,
+            search,
+        };
+    }
+    let files = [base.servers, read(root, SERVERS_OF_SYSTEMD).servers];
+    let mut reached = files.iter().map(|servers| reached(servers));
+    let nameservers = reached.find(|servers| !servers.is_empty());
+    Resolver {
+        nameservers: nameservers.unwrap_or_default(),
+        search,
+    }
+}
+
+/// Those that a node reaches: its own loopback interface has no server, and there is no way to IPv6.
+fn reached(servers: &[IpAddr]) -> Vec<Ipv4Addr> {
+    let reached = servers.iter().filter_map(|server| match server {
+        IpAddr::V4(server) if !server.is_loopback() => Some(*server),
+        _ => None,
+    });
+    reached.collect()
+}
+
+/// Whether a program receives all that comes to the port of name servers.
+fn port_is_taken(root: &Root) -> bool {
+    SOCKETS.iter().any(|(file, any)| {
+        let text = root.text(file).unwrap_or_default();
+        let mut local = text
+            .lines()
+            .filter_map(|line| line.split_ascii_whitespace().nth(1));
+        local.any(|local| local == *any)
+    })
+}
+
+fn read(root: &Root, file: &str) -> Configuration {
+    let mut configuration = Configuration::default();
+    for line in root.text(file).unwrap_or_default().lines() {
         let mut words = line.split_ascii_whitespace();
         match words.next() {
             Some("nameserver") => {
-                let address = words.next().and_then(|word| word.parse().ok());
-                // A node's own loopback interface has no server, and nodes have no way to IPv6.
-                let reached = address.filter(|address: &Ipv4Addr| !address.is_loopback());
-                resolver.nameservers.extend(reached);
+                let server = words.next().and_then(|word| word.parse::<IpAddr>().ok());
+                configuration.servers.extend(server);
             }
             // The last one counts.
-            Some("search" | "domain") => resolver.search = words.map(str::to_owned).collect(),
+            Some("search" | "domain") => {
+                configuration.search = words.map(str::to_owned).collect();
+            }
             _ => {}
         }
     }
-    resolver
+    configuration
 }
 
 #[cfg(test)]
@@ -43,27 +96,40 @@ mod tests {
 
     use super::*;
 
-    const SYSTEMD: &str = "nameserver 127.0.0.53\noptions edns0\nsearch lan\n";
+    const SYSTEMD: (&str, &str) = (FILE, "nameserver 127.0.0.53\noptions edns0\nsearch lan\n");
+    const FREE: (&str, &str) = (
+        "/proc/net/udp",
+        "  sl  local_address rem_address\n  1: 0100007F:0035 00000000:0000 07\n",
+    );
+    const TAKEN: (&str, &str) = (
+        "/proc/net/udp6",
+        "  sl  local_address\n  1: 00000000000000000000000000000000:0035 0:0000 07\n",
+    );
 
     #[test]
-    fn servers_that_nodes_reach_are_found() {
-        let text = "# of the base\nnameserver 192.0.2.1\nnameserver ::1\nnameserver\nnameserver 192.0.2.2\n\
-                    domain old\nsearch example.org  lan\n";
+    fn the_networks_own_server_is_asked() {
+        let text = "# of the base\nnameserver 192.0.2.1\nnameserver ::1\nnameserver\ndomain old\n\
+                    search example.org  lan\n";
+        let root = Tree::new(&[(FILE, text), FREE]);
         let expected = Resolver {
-            nameservers: vec![Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)],
+            nameservers: vec![BASE_ADDRESS],
             search: vec!["example.org".into(), "lan".into()],
         };
-        let tree = Tree::new(&[(FILES[0], text), (FILES[1], "nameserver 192.0.2.3")]);
-        assert_eq!(resolver(&tree.root()), expected);
+        assert_eq!(resolver(&root.root()), expected);
+        let asked = ["192.0.2.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap());
+        assert_eq!(nameservers(&root.root()), asked);
     }
 
     #[test]
-    fn the_servers_of_systemd_resolved_are_found() {
-        let tree = Tree::new(&[(FILES[0], SYSTEMD), (FILES[1], "nameserver 192.0.2.3\n")]);
-        let found = resolver(&tree.root()).nameservers;
-        assert_eq!(found, [Ipv4Addr::new(192, 0, 2, 3)]);
-        let alone = Tree::new(&[(FILES[0], SYSTEMD)]);
-        assert_eq!(resolver(&alone.root()), Resolver::default());
-        assert_eq!(resolver(&Tree::new(&[]).root()), Resolver::default());
+    fn servers_that_nodes_reach_are_asked_where_the_port_is_taken() {
+        let direct = Tree::new(&[(FILE, "nameserver 192.0.2.1\nnameserver ::1"), TAKEN]);
+        let found = |tree: &Tree| resolver(&tree.root()).nameservers;
+        assert_eq!(found(&direct), [Ipv4Addr::new(192, 0, 2, 1)]);
+        let alone = Tree::new(&[SYSTEMD, TAKEN]);
+        assert!(found(&alone).is_empty());
+        let upstream = (SERVERS_OF_SYSTEMD, "nameserver 192.0.2.3\n");
+        let systemd = Tree::new(&[SYSTEMD, TAKEN, upstream]);
+        assert_eq!(found(&systemd), [Ipv4Addr::new(192, 0, 2, 3)]);
+        assert_eq!(resolver(&systemd.root()).search, ["lan"]);
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
     assert_equal("where the image lies", &shared(first)?, &shared(second)?)?;
     as_described(second).map_err(|error| error.when("it was described in a file"))?;
     outside::is_reached_from(second)?;
-    outside::resolves_names(second)?;
+    outside::resolves_names(second, (second, ADDRESS))?;
     for node in NODES {
         reads(node).map_err(|error| error.when(&format!("of {node}")))?;
     }

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -41,11 +40,8 @@ const GREETING: &str = "hello from outside";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Name that a node asks for.
 const ASKED: &str = "outside.example";
-/// The base's files of name servers, as systemd-resolved has them.
-const NAMESERVERS: [(&str, &str); 2] = [
-    ("/etc/resolv.conf", "nameserver 127.0.0.53\n"),
-    ("/run/systemd/resolve/resolv.conf", "nameserver 192.0.2.2\n"),
-];
+/// The base's name server.
+const RESOLVER: (&str, &str) = ("/etc/resolv.conf", "nameserver 192.0.2.2\n");
 /// What Docker does when it starts, as far as it concerns others.
 const DOCKER: &str = "iptables -P FORWARD DROP && iptables -N DOCKER-USER && \
                       iptables -I FORWARD -j DOCKER-USER";
@@ -70,12 +66,7 @@ pub(super) fn make_hosts() -> Result<(), Finding> {
              ip -n {name} link set eth0 up && ip -n {name} route add default via {base}"
         ))?;
     }
-    for (path, text) in NAMESERVERS {
-        let folder = Path::new(path).parent();
-        folder.map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)?;
-    }
-    Ok(())
+    Ok(fs::write(RESOLVER.0, RESOLVER.1)?)
 }
 
 /// Removes them.
@@ -86,9 +77,7 @@ pub(super) fn remove_hosts() -> Result<(), Finding> {
     {
         run(&format!("ip link del {interface}; ip netns del {name}"))?;
     }
-    for (path, _) in NAMESERVERS {
-        fs::remove_file(path)?;
-    }
+    fs::remove_file(RESOLVER.0)?;
     // A namespace ends some time after its last process.
     wait_for("the hosts' modules to be unused", || {
         Ok(modprobe(&[&["-r"], &MODULES[..]].concat()).ok())
@@ -117,20 +106,31 @@ fn serve(listener: &TcpListener) -> io::Result<SocketAddr> {
     Ok(client)
 }
 
-/// A node asks a name server that the base uses, through one that only the base itself reaches.
-pub(super) fn resolves_names(node: &str) -> Result<(), Finding> {
+/// A node resolves names of the base's name server, and those of nodes.
+pub(super) fn resolves_names(node: &str, other: (&str, &str)) -> Result<(), Finding> {
     let socket = WORLD.inside(|| UdpSocket::bind((WORLD.address, 53)))?;
     socket.set_read_timeout(Some(TIMEOUT))?;
     let serving = thread::spawn(move || answer_query(&socket));
-    let lookup = format!("busybox nslookup -type=a {ASKED}");
-    let (status, output, errors) = script(node, &[], &lookup)?;
+    finds(node, ASKED, OTHER.address)?;
     let served = serving
         .join()
         .unwrap_or_else(|_| Err(ErrorKind::Other.into()));
     served?;
-    Finding::unless(status == 0 && output.contains(OTHER.address), || {
-        format!("`{lookup}`: status {status}, {output}{errors}")
-    })
+    let (name, address) = other;
+    for name in [name.to_owned(), format!("{name}.insula")] {
+        finds(node, &name, address)?;
+    }
+    Ok(())
+}
+
+/// A node finds that address by a name.
+fn finds(node: &str, name: &str, address: &str) -> Result<(), Finding> {
+    let lookup = format!("busybox nslookup -type=a {name}");
+    let (status, output, errors) = script(node, &[], &lookup)?;
+    Finding::unless(
+        status == 0 && output.contains(&format!("Address: {address}")),
+        || format!("`{lookup}`: status {status}, {output}{errors}"),
+    )
 }
 
 /// Answers a query of an address (RFC 1035, 4.1).
