@@ -12,43 +12,47 @@ use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 
 use super::command::run;
-use super::nat;
 
 /// The bridge's name.
-const BRIDGE: &str = "insula0";
+pub(super) const BRIDGE: &str = "insula0";
 /// Name of the lock held while the bridge is made or removed.
 const LOCK: &str = "network";
 /// Timeout of taking the lock, and the interval between attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// Creates the bridge, if there is none.
+pub(super) fn make() -> io::Result<()> {
+    let _locked = lock(LOCK, LOCK_TIMEOUT)?;
+    make_locked()
+}
+
+fn make_locked() -> io::Result<()> {
+    if exists() {
+        return Ok(());
+    }
+    // By default its MAC address is the lowest of its ports', and changes with them: nodes would
+    // send to one that is no more.
+    let card = text(card(BASE_ADDRESS));
+    ip(&["link", "add", BRIDGE, "address", &card, "type", "bridge"])?;
+    let address = format!("{BASE_ADDRESS}/{PREFIX}");
+    ip(&["address", "add", &address, "dev", BRIDGE])?;
+    ip(&["link", "set", BRIDGE, "up"])
+}
+
 /// Attaches an interface to the bridge; creates the bridge if needed.
 pub(super) fn join(interface: &str) -> io::Result<()> {
-    let _locked = lock()?;
-    if !bridge_exists() {
-        // By default its MAC address is the lowest of its ports', and changes with them: nodes would
-        // send to one that is no more.
-        let card = text(card(BASE_ADDRESS));
-        ip(&["link", "add", BRIDGE, "address", &card, "type", "bridge"])?;
-        let address = format!("{BASE_ADDRESS}/{PREFIX}");
-        ip(&["address", "add", &address, "dev", BRIDGE])?;
-        ip(&["link", "set", BRIDGE, "up"])?;
-    }
+    let _locked = lock(LOCK, LOCK_TIMEOUT)?;
+    make_locked()?;
     ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
     // Packets from a container go to others on the same node, and to the node itself.
     port(interface, &["hairpin", "on"])
 }
 
-/// Has the bridge's nodes reach other hosts.
-pub(super) fn let_out() -> io::Result<()> {
-    let _locked = lock()?;
-    nat::open(&Root::default(), BRIDGE)
-}
-
 /// Attaches an interface to the bridge, if there is one, to which only those packets go that are for
 /// addresses [directed](direct) to it.
 pub(super) fn join_aside(interface: &str) -> io::Result<()> {
-    let _locked = lock()?;
+    let _locked = lock(LOCK, LOCK_TIMEOUT)?;
     ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
     let options = ["learning", "flood", "mcast_flood", "bcast_flood"];
     let options: Vec<_> = options.iter().flat_map(|option| [*option, "off"]).collect();
@@ -86,31 +90,31 @@ pub(super) fn direct(card: [u8; 6], interface: &str, direction: Direction) -> io
 /// Removes the bridge if no interface is attached to it.
 pub(super) fn leave() {
     let left = || {
-        let _locked = lock()?;
+        let _locked = lock(LOCK, LOCK_TIMEOUT)?;
         let ports = fs::read_dir(format!("/sys/class/net/{BRIDGE}/brif"))?.count();
         if ports > 0 {
             return Ok(());
         }
-        ip(&["link", "delete", BRIDGE])?;
-        nat::close(&Root::default(), BRIDGE)
+        ip(&["link", "delete", BRIDGE])
     };
-    // If this fails, the next node uses what is left.
+    // If this fails, the next node uses the bridge.
     let _: io::Result<()> = left();
 }
 
-fn bridge_exists() -> bool {
+/// Whether there is the bridge.
+pub(super) fn exists() -> bool {
     Path::new("/sys/class/net").join(BRIDGE).exists()
 }
 
-/// Takes the lock; dropping it releases it.
-fn lock() -> io::Result<Lock> {
+/// Takes a lock; dropping it releases it.
+pub(super) fn lock(name: &str, timeout: Duration) -> io::Result<Lock> {
     let began = Instant::now();
     loop {
-        if let Some(lock) = state::try_lock(&Root::default(), LOCK)? {
+        if let Some(lock) = state::try_lock(&Root::default(), name)? {
             return Ok(lock);
         }
-        if began.elapsed() > LOCK_TIMEOUT {
-            let text = format!("another process has held the lock `{LOCK}` for {LOCK_TIMEOUT:?}");
+        if began.elapsed() > timeout {
+            let text = format!("another process has held the lock `{name}` for {timeout:?}");
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         thread::sleep(LOCK_INTERVAL);

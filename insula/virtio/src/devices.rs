@@ -16,7 +16,8 @@ use super::files::{Files, Share};
 use super::memory::DeviceNode;
 use super::monitor::{DeviceContext, DeviceEvents};
 use super::name_server::Names;
-use super::network::Network;
+use super::nat::WayOut;
+use super::network::{Network, Services};
 use super::slot::BackendSlot;
 use super::vhost::EventfdBinder;
 use super::vsock::Vsock;
@@ -52,6 +53,7 @@ pub(super) fn bus(
     devices: &Devices,
     checkpoints: &Checkpoints,
     device_events: &Arc<dyn DeviceEvents>,
+    way_out: &Arc<WayOut>,
 ) -> Result<Bus, Error> {
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
@@ -74,14 +76,14 @@ pub(super) fn bus(
         backends.push(Box::new(disk));
     }
     if let Some(network) = &devices.network {
+        let services = Services {
+            device_events: Arc::clone(device_events),
+            way_out: Arc::clone(way_out),
+            names: Arc::clone(&devices.names),
+        };
         let identity = (devices.id, network.address(devices.id));
-        backends.push(Box::new(Network::new(
-            Arc::clone(node),
-            binder,
-            Arc::clone(device_events),
-            Arc::clone(&devices.names),
-            identity,
-        )));
+        let card = Network::new(Arc::clone(node), binder, services, identity);
+        backends.push(Box::new(card));
     }
     Bus::new(backends)
 }

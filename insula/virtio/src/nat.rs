@@ -6,18 +6,29 @@
 //! base forward packets, as Docker does, its interfaces are left as they are.
 //!
 //! From other hosts nobody reaches a node but by a published port.
+//!
+//! On a loaded base the commands take seconds, which a driver would not wait for: a thread runs them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use insula_agent::network::{BASE_ADDRESS, PREFIX};
 use insula_base::root::Root;
 use serde_json::Value;
 
+use super::bridge::{self, BRIDGE};
 use super::command::{output, run};
+use super::monitor::DeviceEvents;
 
+/// Name of the lock held while the way is opened or closed, and the timeout of taking it.
+const LOCK: &str = "nat";
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The table, and its set of interfaces that forward packets for nodes only.
 const TABLE: &str = "inet insula";
 const FORWARDING: &str = "forwarding";
@@ -26,8 +37,75 @@ const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 /// Docker's chain for the rules of others: it drops all that is forwarded and accepted by none.
 const DOCKER: &str = "DOCKER-USER";
 
-/// Opens the way; opened already, it takes interfaces into account that have come since.
-pub(super) fn open(root: &Root, bridge: &str) -> io::Result<()> {
+/// The way of a node to other hosts. It is closed after the node's end, if there is no bridge any more.
+pub(super) struct WayOut {
+    device_events: Arc<dyn DeviceEvents>,
+    opening: Mutex<Vec<JoinHandle<()>>>,
+    was_opened: AtomicBool,
+}
+
+impl WayOut {
+    /// One that is not open.
+    pub(super) fn new(device_events: &Arc<dyn DeviceEvents>) -> Self {
+        Self {
+            device_events: Arc::clone(device_events),
+            opening: Mutex::default(),
+            was_opened: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to open it; opened already, it takes interfaces into account that have come since. It should be
+    /// open when the node sends its first packet: connections that others have tracked before keep the
+    /// node's address. A failure is reported.
+    pub(super) fn open(&self) {
+        self.was_opened.store(true, Ordering::Relaxed);
+        let events = Arc::clone(&self.device_events);
+        let open = move || {
+            if let Err(error) = let_out() {
+                events.report(&format!("network: it reaches no other hosts: {error}"));
+            }
+        };
+        let thread = thread::Builder::new().name("nat".into()).spawn(open);
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        opening.retain(|thread| !thread.is_finished());
+        // Without a thread the node has its network all the same.
+        opening.extend(thread.ok());
+    }
+}
+
+impl Drop for WayOut {
+    fn drop(&mut self) {
+        if !*self.was_opened.get_mut() {
+            return;
+        }
+        let opening = self.opening.get_mut();
+        for thread in opening.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+        if let Err(error) = leave() {
+            let text = format!("network: the way to other hosts is not closed: {error}");
+            self.device_events.report(&text);
+        }
+    }
+}
+
+fn let_out() -> io::Result<()> {
+    let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
+    bridge::make()?;
+    open(&Root::default(), BRIDGE)
+}
+
+fn leave() -> io::Result<()> {
+    let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
+    bridge::leave();
+    match bridge::exists() {
+        true => Ok(()),
+        false => close(&Root::default(), BRIDGE),
+    }
+}
+
+fn open(root: &Root, bridge: &str) -> io::Result<()> {
     let opened = opened()?;
     let closed = closed(root, bridge);
     // First what tells that they are to be closed again.
@@ -38,14 +116,14 @@ pub(super) fn open(root: &Root, bridge: &str) -> io::Result<()> {
     for interface in closed.iter().map(String::as_str).chain([bridge]) {
         forward(root, interface, true)?;
     }
-    match docker_chain_exists() {
+    match docker_drops(root) {
         true => docker_accepts(bridge),
         false => Ok(()),
     }
 }
 
 /// Closes the way, as far as it is open.
-pub(super) fn close(root: &Root, bridge: &str) -> io::Result<()> {
+fn close(root: &Root, bridge: &str) -> io::Result<()> {
     let Some(opened) = opened()? else {
         return Ok(());
     };
@@ -54,7 +132,7 @@ pub(super) fn close(root: &Root, bridge: &str) -> io::Result<()> {
             forward(root, &interface, false)?;
         }
     }
-    if docker_chain_exists() {
+    if docker_drops(root) {
         for rule in docker_rules(bridge) {
             // Docker may have come later.
             let _ = iptables("-D", &rule);
@@ -161,9 +239,10 @@ fn nft(script: &str) -> io::Result<()> {
     run(Command::new("nft").arg(script))
 }
 
-/// Whether Docker drops what others forward.
-fn docker_chain_exists() -> bool {
-    run(Command::new("nft").args(["list", "chain", "ip", "filter", DOCKER])).is_ok()
+/// Whether Docker drops what others forward. It does where it has the base forward packets.
+fn docker_drops(root: &Root) -> bool {
+    all_forward(root)
+        && run(Command::new("nft").args(["list", "chain", "ip", "filter", DOCKER])).is_ok()
 }
 
 /// Has Docker accept what nodes send, and the answers.
@@ -194,8 +273,6 @@ mod tests {
     use insula_base::root::fake::Tree;
 
     use super::*;
-
-    const BRIDGE: &str = "insula0";
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|&name| name.to_owned()).collect()

@@ -1,6 +1,5 @@
 //! A node's network card, served by the kernel's vhost-net and a tap device of the base.
 
-use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ use super::device::{Backend, Identity, StartError, Virtqueue};
 use super::memory::DeviceNode;
 use super::monitor::DeviceEvents;
 use super::name_server::{NameServer, Names};
+use super::nat::WayOut;
 use super::vhost::{
     EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, replace_memory,
     set_up_kernel,
@@ -38,12 +38,18 @@ const MAC: u64 = 1 << 5;
 /// `VIRTIO_NET_F_MRG_RXBUF`, a feature of vhost: a packet in several buffers.
 const MRG_RXBUF: u64 = 1 << 15;
 
+/// What a node has beside its card.
+pub(super) struct Services {
+    pub(super) device_events: Arc<dyn DeviceEvents>,
+    pub(super) way_out: Arc<WayOut>,
+    pub(super) names: Names,
+}
+
 /// A node's network card, on the bridge of all nodes.
 pub(crate) struct Network {
     node: Arc<DeviceNode>,
     binder: Arc<dyn EventfdBinder>,
-    device_events: Arc<dyn DeviceEvents>,
-    names: Names,
+    services: Services,
     /// Id of the node.
     id: u32,
     address: Ipv4Addr,
@@ -64,19 +70,17 @@ struct Running {
 }
 
 impl Network {
-    /// The card of the node with this id and address.
+    /// The card of a node.
     pub(super) fn new(
         node: Arc<DeviceNode>,
         binder: Arc<dyn EventfdBinder>,
-        device_events: Arc<dyn DeviceEvents>,
-        names: Names,
+        services: Services,
         (id, address): (u32, Ipv4Addr),
     ) -> Self {
         Self {
             node,
             binder,
-            device_events,
-            names,
+            services,
             id,
             address,
             running: None,
@@ -100,16 +104,19 @@ impl Network {
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
-        self.unless("it reaches no other hosts", bridge::let_out());
-        let name_server = NameServer::start(Arc::clone(&self.names));
-        let name_server = self.unless("no names of nodes are resolved", name_server);
+        self.services.way_out.open();
+        let name_server = NameServer::start(Arc::clone(&self.services.names));
+        let name_server = name_server.inspect_err(|error| {
+            let text = format!("{}: it serves no names: {error}", self.name());
+            self.services.device_events.report(&text);
+        });
         let notifiers = set_up_kernel(&device, &memory, &self.binder, features, queues)?;
         let running = Running {
             device,
             memory,
             queues: queues.to_vec(),
             tap: Some(tap),
-            name_server,
+            name_server: name_server.ok(),
             notifiers,
         };
         for queue in 0..QUEUE_SIZES.len() {
@@ -125,17 +132,6 @@ impl Network {
             .iter()
             .for_each(QueueNotifier::signal_both);
         Ok(running)
-    }
-}
-
-impl Network {
-    /// What there is without an error, which is reported otherwise: the network works without it.
-    fn unless<T>(&self, failure: &str, done: io::Result<T>) -> Option<T> {
-        let report = |error: &io::Error| {
-            let text = format!("{}: {failure}: {error}", self.name());
-            self.device_events.report(&text);
-        };
-        done.inspect_err(report).ok()
     }
 }
 

@@ -48,7 +48,7 @@ const READ_ONLY: &str = "/tmp/read-only.img";
 const STORE: &str = "/var/lib/insula/disks";
 /// Content of the root.
 const CONTENT: &str = "/tmp/content";
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "cat",
     "cmp",
     "dd",
@@ -61,6 +61,7 @@ const PROGRAMS: [&str; 15] = [
     "setsid",
     "sh",
     "sha256sum",
+    "sleep",
     "sync",
     "test",
     "umount",
@@ -70,7 +71,7 @@ const PREPARE: &str = "mount -t ext4 /dev/vdb /data &&
 dd if=/dev/urandom of=/data/first bs=64k count=64 2> /dev/null &&
 sha256sum < /data/first";
 /// What the node does all the time: it writes to its root, past the page cache, reads that back, and
-/// counts.
+/// counts. It pauses, so that an emulator can run the machine's other cores.
 const WORK: &str = "setsid sh -c 'rounds=0
 while test ! -e /run/stop; do
     dd if=/dev/urandom of=/run/noise bs=64k count=8 2> /dev/null
@@ -78,6 +79,7 @@ while test ! -e /run/stop; do
     dd if=/noise bs=64k iflag=direct 2> /dev/null | cmp -s - /run/noise || echo differs >> /run/bad
     rounds=$((rounds + 1))
     echo $rounds > /run/rounds.new && mv /run/rounds.new /run/rounds
+    sleep 0.2
 done
 > /run/stopped' > /dev/null 2>&1 < /dev/null &";
 /// Holds the lock of network configuration most of the time while it reads from a disk: in a copy, whose

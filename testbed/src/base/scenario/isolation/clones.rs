@@ -180,7 +180,7 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
 /// Writes a file in the original, and returns its checksum; it counts in the background from then on.
 fn prepare() -> Result<String, Finding> {
     let script_text = "dd if=/dev/urandom of=/data bs=65536 count=32 2>/dev/null; \
-                       (while :; do echo >> /count; sleep 0.05; done) </dev/null >/dev/null 2>&1 & \
+                       (while :; do echo >> /count; sleep 0.2; done) </dev/null >/dev/null 2>&1 & \
                        sha256sum < /data";
     let (status, sum) = script(ORIGINAL, script_text)?;
     assert_equal("status", &status, &0)?;

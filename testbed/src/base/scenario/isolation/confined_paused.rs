@@ -38,10 +38,13 @@ const NAME: &str = "paused";
 const CONTENT: &str = "/tmp/content";
 const DISK: &str = "/tmp/disk.img";
 const DISK_BYTES: u64 = 16 << 20;
-const PROGRAMS: [&str; 8] = ["cat", "cmp", "dd", "echo", "nc", "setsid", "sh", "test"];
+const PROGRAMS: [&str; 9] = [
+    "cat", "cmp", "dd", "echo", "nc", "setsid", "sh", "sleep", "test",
+];
 /// Port at which the node sends back what it receives.
 const ECHO: u16 = 7;
-/// What the node does meanwhile: it writes to its disk, reads that back, and counts.
+/// What the node does meanwhile: it writes to its disk, reads that back, and counts. It pauses, so that an
+/// emulator can run the machine's other cores.
 const WORK: &str = "setsid nc -ll -p 7 -e /bin/cat > /dev/null 2>&1 < /dev/null &
 setsid sh -c 'rounds=0
 while true; do
@@ -50,6 +53,7 @@ while true; do
     dd if=/dev/vda bs=64k count=16 iflag=direct 2> /dev/null | cmp -s - /run/noise || echo differs >> /run/bad
     rounds=$((rounds + 1))
     echo $rounds > /run/rounds
+    sleep 0.1
 done' > /dev/null 2>&1 < /dev/null &";
 /// Pauses, how long each takes at least, and bytes that come back between them.
 const PAUSES: u32 = 3;

@@ -44,7 +44,7 @@ const FILE: &str = "ready.image";
 const FACTS: &str = "facts.json";
 /// Writes a file, which is all in memory, counts from then on, and prints the file's checksum.
 const PREPARE: &str = "dd if=/dev/urandom of=/data bs=65536 count=64 2> /dev/null
-(while :; do echo >> /count; sleep 0.05; done) < /dev/null > /dev/null 2>&1 &
+(while :; do echo >> /count; sleep 0.2; done) < /dev/null > /dev/null 2>&1 &
 sha256sum < /data";
 
 /// What is known of the snapshot.

@@ -43,10 +43,10 @@ const ASKED: &str = "outside.example";
 /// The base's name server.
 const RESOLVER: (&str, &str) = ("/etc/resolv.conf", "nameserver 192.0.2.2\n");
 /// What Docker does when it starts, as far as it concerns others.
-const DOCKER: &str = "iptables -P FORWARD DROP && iptables -N DOCKER-USER && \
+const DOCKER: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && iptables -P FORWARD DROP && iptables -N DOCKER-USER && \
                       iptables -I FORWARD -j DOCKER-USER";
 const DOCKER_RULES: &str = "iptables -S DOCKER-USER";
-const DOCKER_REMOVED: &str = "nft delete table ip filter";
+const DOCKER_REMOVED: &str = "nft delete table ip filter && echo 0 > /proc/sys/net/ipv4/ip_forward";
 /// Modules of the base's kernel that all of that takes, in the order in which they can be unloaded.
 const MODULES: [&str; 4] = ["veth", "xt_conntrack", "nft_compat", "x_tables"];
 
