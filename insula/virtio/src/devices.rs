@@ -16,7 +16,7 @@ use super::files::{Files, Share};
 use super::memory::DeviceNode;
 use super::monitor::{DeviceContext, DeviceEvents};
 use super::name_server::Names;
-use super::nat::WayOut;
+use super::nat::Nat;
 use super::network::{Network, Services};
 use super::slot::BackendSlot;
 use super::vhost::EventfdBinder;
@@ -53,7 +53,7 @@ pub(super) fn bus(
     devices: &Devices,
     checkpoints: &Checkpoints,
     device_events: &Arc<dyn DeviceEvents>,
-    way_out: &Arc<WayOut>,
+    nat: &Arc<Nat>,
 ) -> Result<Bus, Error> {
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
@@ -78,7 +78,7 @@ pub(super) fn bus(
     if let Some(network) = &devices.network {
         let services = Services {
             device_events: Arc::clone(device_events),
-            way_out: Arc::clone(way_out),
+            nat: Arc::clone(nat),
             names: Arc::clone(&devices.names),
         };
         let identity = (devices.id, network.address(devices.id));

@@ -38,13 +38,13 @@ const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 const DOCKER: &str = "DOCKER-USER";
 
 /// The way of a node to other hosts. It is closed after the node's end, if there is no bridge any more.
-pub(super) struct WayOut {
+pub(super) struct Nat {
     device_events: Arc<dyn DeviceEvents>,
     opening: Mutex<Vec<JoinHandle<()>>>,
     was_opened: AtomicBool,
 }
 
-impl WayOut {
+impl Nat {
     /// One that is not open.
     pub(super) fn new(device_events: &Arc<dyn DeviceEvents>) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl WayOut {
     }
 }
 
-impl Drop for WayOut {
+impl Drop for Nat {
     fn drop(&mut self) {
         if !*self.was_opened.get_mut() {
             return;

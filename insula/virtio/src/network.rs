@@ -14,7 +14,7 @@ use super::device::{Backend, Identity, StartError, Virtqueue};
 use super::memory::DeviceNode;
 use super::monitor::DeviceEvents;
 use super::name_server::{NameServer, Names};
-use super::nat::WayOut;
+use super::nat::Nat;
 use super::vhost::{
     EventfdBinder, KernelMemory, QueueNotifier, TRANSPORT_FEATURES, failed, replace_memory,
     set_up_kernel,
@@ -41,7 +41,7 @@ const MRG_RXBUF: u64 = 1 << 15;
 /// What a node has beside its card.
 pub(super) struct Services {
     pub(super) device_events: Arc<dyn DeviceEvents>,
-    pub(super) way_out: Arc<WayOut>,
+    pub(super) nat: Arc<Nat>,
     pub(super) names: Names,
 }
 
@@ -104,7 +104,7 @@ impl Network {
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
         bridge::join(&name).map_err(failed("joining the nodes' network"))?;
-        self.services.way_out.open();
+        self.services.nat.open();
         let name_server = NameServer::start(Arc::clone(&self.services.names));
         let name_server = name_server.inspect_err(|error| {
             let text = format!("{}: it serves no names: {error}", self.name());

@@ -26,7 +26,7 @@ use super::devices::{Devices, bus};
 use super::files::Files;
 use super::memory::DeviceNode;
 use super::monitor::DeviceEvents;
-use super::nat::WayOut;
+use super::nat::Nat;
 use super::node_events::NodeEvents;
 use super::publish::{self, Published};
 use super::request_listener::RequestListener;
@@ -113,9 +113,9 @@ fn serve(
     device_events: &Arc<dyn DeviceEvents>,
 ) {
     let _published = publish(devices, device_events);
-    let way_out = Arc::new(WayOut::new(device_events));
+    let nat = Arc::new(Nat::new(device_events));
     if devices.network.is_some() {
-        way_out.open();
+        nat.open();
     }
     checkpoints.remove_earlier();
     let device_node = Arc::new(DeviceNode::new(Arc::clone(node), devices.chunks_started));
@@ -128,7 +128,7 @@ fn serve(
         checkpoints,
         current,
         device_events,
-        way_out,
+        nat,
     };
     sessions.serve();
     checkpoints.remove();
@@ -160,7 +160,7 @@ struct Sessions<'a> {
     checkpoints: &'a Checkpoints,
     current: CurrentBus,
     device_events: &'a Arc<dyn DeviceEvents>,
-    way_out: Arc<WayOut>,
+    nat: Arc<Nat>,
 }
 
 impl Sessions<'_> {
@@ -250,7 +250,7 @@ impl Sessions<'_> {
             self.devices,
             self.checkpoints,
             self.device_events,
-            &self.way_out,
+            &self.nat,
         )?);
         self.device_events.set_failure(ALL_DEVICES, None);
         let answered = handle_messages(
