@@ -1,8 +1,8 @@
 //! The way of nodes to other hosts, under the base's address: network address translation.
 //!
 //! A table of nftables of our own has it, which exists as long as the nodes' bridge. Interfaces of the
-//! base that forward no packets are made to, and the table names them: between each other they still
-//! forward none. So the base becomes a router for its nodes and for nobody else. If somebody else has the
+//! base that forward no packets are made to, and the table names them: what comes in by one of them still goes
+//! to no other interface that there is. So the base becomes a router for its nodes and for nobody else. If somebody else has the
 //! base forward packets, as Docker does, its interfaces are left as they are.
 //!
 //! From other hosts nobody reaches a node but by a published port.
@@ -29,9 +29,10 @@ use super::monitor::DeviceEvents;
 /// Name of the lock held while the way is opened or closed, and the timeout of taking it.
 const LOCK: &str = "nat";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// The table, and its set of interfaces that forward packets for nodes only.
+/// The table, its set of interfaces that forward packets for nodes only, and that of all that there were then.
 const TABLE: &str = "inet insula";
 const FORWARDING: &str = "forwarding";
+const INTERFACES: &str = "interfaces";
 /// Folder with the settings of each interface (kernel: Documentation/networking/ip-sysctl.rst).
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 /// Docker's chain for the rules of others: it drops all that is forwarded and accepted by none.
@@ -111,7 +112,7 @@ fn open(root: &Root, bridge: &str) -> io::Result<()> {
     // First what tells that they are to be closed again.
     if opened.is_none() || !closed.is_empty() {
         let all = opened.into_iter().flatten().chain(closed.iter().cloned());
-        nft(&table(bridge, &all.collect()))?;
+        nft(&table(bridge, &all.collect(), &interfaces(root, bridge)))?;
     }
     for interface in closed.iter().map(String::as_str).chain([bridge]) {
         forward(root, interface, true)?;
@@ -167,13 +168,20 @@ fn closed(root: &Root, bridge: &str) -> BTreeSet<String> {
     if all_forward(root) {
         return BTreeSet::new();
     }
+    let is_closed = |name: &String| root.text(&setting(name)).is_ok_and(|value| value == "0");
+    interfaces(root, bridge)
+        .into_iter()
+        .filter(is_closed)
+        .collect()
+}
+
+/// The base's interfaces to other hosts.
+fn interfaces(root: &Root, bridge: &str) -> BTreeSet<String> {
     let is_others = |name: &String| {
         let own = name == bridge || name.starts_with("insula-");
         !own && !["all", "default", "lo"].contains(&name.as_str()) && is_plain(name)
     };
-    let is_closed = |name: &String| root.text(&setting(name)).is_ok_and(|value| value == "0");
-    let interfaces = root.names(SETTINGS).into_iter();
-    interfaces.filter(is_others).filter(is_closed).collect()
+    root.names(SETTINGS).into_iter().filter(is_others).collect()
 }
 
 /// Whether a name has nothing that `nft` takes for something else.
@@ -203,29 +211,23 @@ fn forward(root: &Root, interface: &str, on: bool) -> io::Result<()> {
 
 /// The table, in place of the one that there may be. What nodes and base send each other is no connection
 /// that has to be tracked.
-fn table(bridge: &str, forwarding: &BTreeSet<String>) -> String {
+fn table(bridge: &str, forwarding: &BTreeSet<String>, interfaces: &BTreeSet<String>) -> String {
     let [a, b, ..] = BASE_ADDRESS.octets();
     let nodes = format!("{a}.{b}.0.0/{PREFIX}");
     let among_nodes = format!("ip saddr {nodes} ip daddr {nodes} notrack");
-    let names: Vec<_> = forwarding
-        .iter()
-        .map(|name| format!("\"{name}\""))
-        .collect();
-    let elements = match names.is_empty() {
-        true => String::new(),
-        false => format!("elements = {{ {} }};", names.join(", ")),
-    };
+    let (forwarding, interfaces) = (elements_text(forwarding), elements_text(interfaces));
     format!(
         "add table {TABLE}; delete table {TABLE}
          table {TABLE} {{
-             set {FORWARDING} {{ type ifname; {elements} }}
+             set {FORWARDING} {{ type ifname; {forwarding} }}
+             set {INTERFACES} {{ type ifname; {interfaces} }}
              chain prerouting {{ type filter hook prerouting priority raw; {among_nodes}; }}
              chain output {{ type filter hook output priority raw; {among_nodes}; }}
              chain forward {{
                  type filter hook forward priority filter;
                  oifname {bridge} ct state established,related accept
                  iifname != {bridge} oifname {bridge} drop
-                 iifname @{FORWARDING} oifname @{FORWARDING} drop
+                 iifname @{FORWARDING} oifname @{INTERFACES} drop
              }}
              chain postrouting {{
                  type nat hook postrouting priority srcnat;
@@ -233,6 +235,15 @@ fn table(bridge: &str, forwarding: &BTreeSet<String>) -> String {
              }}
          }}"
     )
+}
+
+/// The elements of a set; an empty one has none.
+fn elements_text(names: &BTreeSet<String>) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("elements = {{ {} }};", names.join(", ")),
+    }
 }
 
 fn nft(script: &str) -> io::Result<()> {
@@ -329,9 +340,14 @@ mod tests {
 
     #[test]
     fn only_interfaces_in_the_set_are_elements() {
-        assert!(!table(BRIDGE, &names(&[])).contains("elements"));
-        let text = table(BRIDGE, &names(&["eth0", "eth1"]));
-        assert!(text.contains(r#"elements = { "eth0", "eth1" };"#), "{text}");
+        assert!(!table(BRIDGE, &names(&[]), &names(&[])).contains("elements"));
+        let text = table(BRIDGE, &names(&["eth0"]), &names(&["eth0", "wg0"]));
+        for set in [
+            r#"elements = { "eth0" };"#,
+            r#"elements = { "eth0", "wg0" };"#,
+        ] {
+            assert!(text.contains(set), "{text}");
+        }
         assert!(text.contains("ip saddr 10.78.0.0/16 oifname != insula0 masquerade"));
     }
 }

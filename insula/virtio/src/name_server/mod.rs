@@ -5,8 +5,8 @@
 //! query to any of them. So there is one as long as there is a node that asks, and none has to hand over to
 //! another one.
 //!
-//! A query is never larger than what was received, and a response to one is made of it alone, or passed on as
-//! it is: nothing of a node's is interpreted but one question.
+//! Nothing of what a node sends is interpreted but one question: a response has that and an address, or is
+//! passed on as it came.
 
 mod message;
 mod upstream;
@@ -40,6 +40,8 @@ const DOMAIN: &str = ".insula";
 const PASSED_ON_MAX: usize = 64;
 /// Most bytes of a query in a packet.
 const QUERY_MAX: usize = 4096;
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Time that a client of a stream has for a query.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -140,8 +142,13 @@ impl Sockets {
             if packet {
                 self.take_packet(service, &passed_on);
             }
-            if stream && let Ok((stream, client)) = self.streams.accept() {
-                take_stream(service, &passed_on, stream, client);
+            if stream {
+                match self.streams.accept() {
+                    Ok((stream, client)) => take_stream(service, &passed_on, stream, client),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // Without descriptors, for example: it would be tried again at once.
+                    Err(_) => thread::sleep(ACCEPT_PAUSE),
+                }
             }
         }
     }
@@ -268,27 +275,26 @@ mod tests {
     const WEB: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 2);
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// A server at a free port, which asks these.
+    /// A server at a port that is free for packets and for streams, which asks these.
     fn server(upstream: &[SocketAddr]) -> (NameServer, SocketAddrV4) {
-        // Another one keeps the port, which they share.
-        let first = open(
-            SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
-            SockType::Datagram,
-        )
-        .unwrap();
-        let first: UdpSocket = first.into();
-        let SocketAddr::V4(at) = first.local_addr().unwrap() else {
-            unreachable!("it was bound to one")
-        };
-        drop(first);
-        let upstream = upstream.to_vec();
-        let service = Service {
-            at,
-            prefix: 8,
-            names: Arc::new(|name| (name == "web").then_some(WEB)),
-            upstream: Box::new(move || upstream.clone()),
-        };
-        (NameServer::serve(service).unwrap(), at)
+        loop {
+            let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let port = free.local_addr().unwrap().port();
+            drop(free);
+            let upstream = upstream.to_vec();
+            let service = Service {
+                at: SocketAddrV4::new(Ipv4Addr::LOCALHOST, port),
+                prefix: 8,
+                names: Arc::new(|name| (name == "web").then_some(WEB)),
+                upstream: Box::new(move || upstream.clone()),
+            };
+            let at = service.at;
+            match NameServer::serve(service) {
+                Ok(server) => return (server, at),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     fn ask(at: SocketAddrV4, query: &[u8]) -> Vec<u8> {

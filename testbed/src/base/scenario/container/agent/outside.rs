@@ -15,10 +15,12 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{TIMEOUT, assert_equal, wait_for};
 use crate::base::support::virtio_modules::modprobe;
 
-/// A host, its interface on the base, the base's address there, and the host's.
+/// A host, its interface on the base and whether that forwards packets without nodes, the base's address there,
+/// and the host's.
 struct Host {
     name: &'static str,
     interface: &'static str,
+    forwards: &'static str,
     base: &'static str,
     address: &'static str,
 }
@@ -26,12 +28,14 @@ struct Host {
 const WORLD: Host = Host {
     name: "world",
     interface: "to-world",
+    forwards: "0",
     base: "192.0.2.1",
     address: "192.0.2.2",
 };
 const OTHER: Host = Host {
     name: "other",
     interface: "to-other",
+    forwards: "1",
     base: "198.51.100.1",
     address: "198.51.100.2",
 };
@@ -58,6 +62,7 @@ pub(super) fn make_hosts() -> Result<(), Finding> {
             interface,
             base,
             address,
+            ..
         } = host;
         run(&format!(
             "ip netns add {name} && ip link add {interface} type veth peer name eth0 netns {name} && \
@@ -66,7 +71,15 @@ pub(super) fn make_hosts() -> Result<(), Finding> {
              ip -n {name} link set eth0 up && ip -n {name} route add default via {base}"
         ))?;
     }
+    set_forwarding()?;
     Ok(fs::write(RESOLVER.0, RESOLVER.1)?)
+}
+
+fn set_forwarding() -> Result<(), Finding> {
+    for host in [&WORLD, &OTHER] {
+        fs::write(host.forwarding(), host.forwards)?;
+    }
+    Ok(())
 }
 
 /// Removes them.
@@ -176,9 +189,9 @@ pub(super) fn is_closed() -> Result<(), Finding> {
             .output()?;
         Ok((!table.status.success()).then_some(()))
     })?;
-    for Host { interface, .. } in [&WORLD, &OTHER] {
-        let setting = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
-        assert_equal(interface, &fs::read_to_string(setting)?.trim(), &"0")?;
+    for host in [&WORLD, &OTHER] {
+        let forwards = fs::read_to_string(host.forwarding())?;
+        assert_equal(host.interface, &forwards.trim(), &host.forwards)?;
     }
     Ok(())
 }
@@ -191,10 +204,17 @@ pub(super) fn beside_docker(play: impl FnOnce() -> Result<(), Finding>) -> Resul
     wait_for("Docker's chain to be as it was", || {
         Ok((run(DOCKER_RULES)? == before).then_some(()))
     })?;
-    run(DOCKER_REMOVED).map(drop)
+    run(DOCKER_REMOVED)?;
+    // The base's setting has changed those of all interfaces.
+    set_forwarding()
 }
 
 impl Host {
+    /// The setting of its interface.
+    fn forwarding(&self) -> String {
+        format!("/proc/sys/net/ipv4/conf/{}/forwarding", self.interface)
+    }
+
     /// What is opened in the host stays there.
     fn inside<T: Send>(&self, open: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let namespace = File::open(format!("/run/netns/{}", self.name))?;
