@@ -10,41 +10,53 @@ use std::time::{Duration, Instant};
 use insula_agent::network::{BASE_ADDRESS, PREFIX, card};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
+use nix::libc::IFF_UP;
 
-use super::command::run;
+use super::command::{DRIVER_WAITS, run};
 
 /// The bridge's name.
 pub(super) const BRIDGE: &str = "insula0";
 /// Name of the lock held while the bridge is made or removed.
 const LOCK: &str = "network";
-/// Timeout of taking the lock, and the interval between attempts.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout of taking the lock, while a driver may wait, and the interval between attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(6);
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Creates the bridge, if there is none.
-pub(super) fn make() -> io::Result<()> {
+/// Creates the bridge, if there is none. Each step may take `limit`: the first on a base loads a module.
+pub(super) fn make(limit: Duration) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked()
+    make_locked(limit)
 }
 
-fn make_locked() -> io::Result<()> {
-    if exists() {
+fn make_locked(limit: Duration) -> io::Result<()> {
+    if is_up() {
         return Ok(());
     }
-    // By default its MAC address is the lowest of its ports', and changes with them: nodes would
-    // send to one that is no more.
-    let card = text(card(BASE_ADDRESS));
-    ip(&["link", "add", BRIDGE, "address", &card, "type", "bridge"])?;
+    // Another process may have begun, and not ended: each step is done where it is missing.
+    if !exists() {
+        // By default its MAC address is the lowest of its ports', and changes with them: nodes
+        // would send to one that is no more.
+        let card = text(card(BASE_ADDRESS));
+        let add = ["link", "add", BRIDGE, "address", &card, "type", "bridge"];
+        ip(&add, limit)?;
+    }
     let address = format!("{BASE_ADDRESS}/{PREFIX}");
-    ip(&["address", "add", &address, "dev", BRIDGE])?;
-    ip(&["link", "set", BRIDGE, "up"])
+    ip(&["address", "replace", &address, "dev", BRIDGE], limit)?;
+    ip(&["link", "set", BRIDGE, "up"], limit)
+}
+
+/// Whether the bridge is up, which is the last step of making it (kernel: `IFF_UP`).
+fn is_up() -> bool {
+    let flags = Root::default().text(&format!("/sys/class/net/{BRIDGE}/flags"));
+    let flags = flags.map(|flags| u32::from_str_radix(flags.trim_start_matches("0x"), 16));
+    flags.is_ok_and(|flags| flags.is_ok_and(|flags| flags & IFF_UP as u32 != 0))
 }
 
 /// Attaches an interface to the bridge; creates the bridge if needed.
 pub(super) fn join(interface: &str) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked()?;
-    ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
+    make_locked(DRIVER_WAITS)?;
+    attach(interface)?;
     // Packets from a container go to others on the same node, and to the node itself.
     port(interface, &["hairpin", "on"])
 }
@@ -53,16 +65,21 @@ pub(super) fn join(interface: &str) -> io::Result<()> {
 /// addresses [directed](direct) to it.
 pub(super) fn join_aside(interface: &str) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    ip(&["link", "set", interface, "master", BRIDGE, "up"])?;
+    attach(interface)?;
     let options = ["learning", "flood", "mcast_flood", "bcast_flood"];
     let options: Vec<_> = options.iter().flat_map(|option| [*option, "off"]).collect();
     port(interface, &options)
 }
 
+fn attach(interface: &str) -> io::Result<()> {
+    let change = ["link", "set", interface, "master", BRIDGE, "up"];
+    ip(&change, DRIVER_WAITS)
+}
+
 /// Changes options of an interface as a port of the bridge.
 fn port(interface: &str, options: &[&str]) -> io::Result<()> {
     let change = ["link", "set", "dev", interface, "type", "bridge_slave"];
-    ip(&[&change[..], options].concat())
+    ip(&[&change[..], options].concat(), DRIVER_WAITS)
 }
 
 /// Where the bridge sends the packets for a MAC address.
@@ -84,7 +101,8 @@ pub(super) fn direct(card: [u8; 6], interface: &str, direction: Direction) -> io
     let words = [
         "fdb", "replace", &card, "dev", interface, "master", direction,
     ];
-    named(&words, run(Command::new("bridge").args(words)))
+    let done = run(Command::new("bridge").args(words), DRIVER_WAITS);
+    named(&words, done)
 }
 
 /// Removes the bridge if no interface is attached to it.
@@ -95,7 +113,7 @@ pub(super) fn leave() {
         if ports > 0 {
             return Ok(());
         }
-        ip(&["link", "delete", BRIDGE])
+        ip(&["link", "delete", BRIDGE], DRIVER_WAITS)
     };
     // If this fails, the next node uses the bridge.
     let _: io::Result<()> = left();
@@ -125,8 +143,8 @@ fn text(card: [u8; 6]) -> String {
     card.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn ip(words: &[&str]) -> io::Result<()> {
-    named(words, run(Command::new("ip").args(words)))
+fn ip(words: &[&str], limit: Duration) -> io::Result<()> {
+    named(words, run(Command::new("ip").args(words), limit))
 }
 
 fn named(words: &[&str], done: io::Result<()>) -> io::Result<()> {

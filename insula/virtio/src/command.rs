@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Timeout of a command; each only makes a request to the kernel.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a command while a node's driver waits; each only makes a request to the kernel.
+pub(super) const DRIVER_WAITS: Duration = Duration::from_secs(5);
 /// Time a killed process gets to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which an exit is polled.
@@ -17,16 +17,16 @@ const INTERVAL: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// It cannot be run, does not exit in time, or fails (with its standard error).
-pub(super) fn run(command: &mut Command) -> io::Result<()> {
-    run_within(command.stdout(Stdio::null()), TIMEOUT).map(drop)
+pub(super) fn run(command: &mut Command, limit: Duration) -> io::Result<()> {
+    run_within(command.stdout(Stdio::null()), limit).map(drop)
 }
 
 /// Runs the command to its end, and returns its standard output: as much as a pipe holds.
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn output(command: &mut Command) -> io::Result<Vec<u8>> {
-    let mut child = run_within(command.stdout(Stdio::piped()), TIMEOUT)?;
+pub(super) fn output(command: &mut Command, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut child = run_within(command.stdout(Stdio::piped()), limit)?;
     read_left(child.stdout.take())
 }
 
@@ -96,6 +96,8 @@ pub(super) fn kill(mut child: Child) -> bool {
 mod tests {
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_command_that_does_not_end_is_killed() {
         let began = Instant::now();
@@ -106,17 +108,20 @@ mod tests {
 
     #[test]
     fn output_is_returned() {
-        let read = output(Command::new("sh").args(["-c", "echo so it is"]));
+        let read = output(Command::new("sh").args(["-c", "echo so it is"]), LIMIT);
         assert_eq!(read.unwrap(), b"so it is\n");
-        let missing = run(&mut Command::new("/no/such/command")).unwrap_err();
+        let missing = run(&mut Command::new("/no/such/command"), LIMIT).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         assert!(missing.to_string().starts_with("/no/such/command: "));
     }
 
     #[test]
     fn a_failure_carries_the_commands_standard_error() {
-        let failed = run(Command::new("sh").args(["-c", "echo so it is >&2; exit 1"]));
+        let failed = run(
+            Command::new("sh").args(["-c", "echo so it is >&2; exit 1"]),
+            LIMIT,
+        );
         assert_eq!(failed.unwrap_err().to_string(), "sh: so it is");
-        run(&mut Command::new("true")).unwrap();
+        run(&mut Command::new("true"), LIMIT).unwrap();
     }
 }

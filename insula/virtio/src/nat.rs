@@ -29,6 +29,8 @@ use super::monitor::DeviceEvents;
 /// Name of the lock held while the way is opened or closed, and the timeout of taking it.
 const LOCK: &str = "nat";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of each command: the first of a base loads modules.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The table, its set of interfaces that forward packets for nodes only, and that of all that there were then.
 const TABLE: &str = "inet insula";
 const FORWARDING: &str = "forwarding";
@@ -93,7 +95,7 @@ impl Drop for Nat {
 
 fn let_out() -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
-    bridge::make()?;
+    bridge::make(COMMAND_TIMEOUT)?;
     open(&Root::default(), BRIDGE)
 }
 
@@ -146,7 +148,7 @@ fn close(root: &Root, bridge: &str) -> io::Result<()> {
 fn opened() -> io::Result<Option<BTreeSet<String>>> {
     let (family, table) = TABLE.split_once(' ').unwrap_or_default();
     let list = ["-j", "list", "set", family, table, FORWARDING];
-    match output(Command::new("nft").args(list)) {
+    match output(Command::new("nft").args(list), COMMAND_TIMEOUT) {
         Ok(text) => Ok(Some(elements(&text))),
         // There is no table, says nft.
         Err(error) if error.kind() == io::ErrorKind::Other => Ok(None),
@@ -247,13 +249,13 @@ fn elements_text(names: &BTreeSet<String>) -> String {
 }
 
 fn nft(script: &str) -> io::Result<()> {
-    run(Command::new("nft").arg(script))
+    run(Command::new("nft").arg(script), COMMAND_TIMEOUT)
 }
 
 /// Whether Docker drops what others forward. It does where it has the base forward packets.
 fn docker_drops(root: &Root) -> bool {
-    all_forward(root)
-        && run(Command::new("nft").args(["list", "chain", "ip", "filter", DOCKER])).is_ok()
+    let list = ["list", "chain", "ip", "filter", DOCKER];
+    all_forward(root) && run(Command::new("nft").args(list), COMMAND_TIMEOUT).is_ok()
 }
 
 /// Has Docker accept what nodes send, and the answers.
@@ -276,7 +278,8 @@ fn docker_rules(bridge: &str) -> [Vec<&str>; 2] {
 
 fn iptables(change: &str, rule: &[&str]) -> io::Result<()> {
     let chain = ["--wait", change, DOCKER];
-    run(Command::new("iptables").args(chain).args(rule))
+    let mut command = Command::new("iptables");
+    run(command.args(chain).args(rule), COMMAND_TIMEOUT)
 }
 
 #[cfg(test)]

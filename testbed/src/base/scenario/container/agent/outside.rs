@@ -46,6 +46,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const ASKED: &str = "outside.example";
 /// The base's name server.
 const RESOLVER: (&str, &str) = ("/etc/resolv.conf", "nameserver 192.0.2.2\n");
+/// What a supervisor leaves that is killed while it makes the nodes' bridge, or whose command times out.
+const HALF_MADE: &str = "ip link add insula0 address 0a:49:0a:4e:00:01 type bridge";
 /// What Docker does when it starts, as far as it concerns others.
 const DOCKER: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && iptables -P FORWARD DROP && iptables -N DOCKER-USER && \
                       iptables -I FORWARD -j DOCKER-USER";
@@ -54,7 +56,7 @@ const DOCKER_REMOVED: &str = "nft delete table ip filter && echo 0 > /proc/sys/n
 /// Modules of the base's kernel that all of that takes, in the order in which they can be unloaded.
 const MODULES: [&str; 4] = ["veth", "xt_conntrack", "nft_compat", "x_tables"];
 
-/// Makes the hosts, before nodes start.
+/// Makes the hosts, before nodes start. The first of these finds the nodes' bridge half made.
 pub(super) fn make_hosts() -> Result<(), Finding> {
     for host in [&WORLD, &OTHER] {
         let Host {
@@ -72,6 +74,7 @@ pub(super) fn make_hosts() -> Result<(), Finding> {
         ))?;
     }
     set_forwarding()?;
+    run(HALF_MADE)?;
     Ok(fs::write(RESOLVER.0, RESOLVER.1)?)
 }
 
