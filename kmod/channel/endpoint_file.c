@@ -285,7 +285,7 @@ void insula_endpoint_file_init(struct insula_endpoint *endpoint)
 
 int insula_endpoint_files_init(void)
 {
-	closing_queue = alloc_workqueue("insula_channel", 0, 0);
+	closing_queue = alloc_workqueue("insula_channel", WQ_UNBOUND, 0);
 	return closing_queue ? 0 : -ENOMEM;
 }
 

@@ -25,6 +25,7 @@
 
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
+#include "compat/cpuid.h"
 #include "insula_monitor.h"
 #include "insula_shared_core.h"
 #include "node/monitor_share.h"

@@ -19,12 +19,13 @@
 #include <asm/desc.h>
 #include <asm/fpu/xstate.h>
 #include <asm/io.h>
-#include <asm/msr.h>
 #include <asm/special_insns.h>
 
 #include "arch/x86/core_switch.h"
 #include "arch/x86/processor.h"
 #include "arch/x86/start.h"
+#include "compat/cpuid.h"
+#include "compat/msr.h"
 #include "insula_shared_core.h"
 
 /* Control register 4, by number, as older kernels lack some names. */
@@ -41,6 +42,8 @@
 /* Below the root: two tables, and one of pages for each page that is mapped. */
 #define TABLES_ORDER		2
 #define ENTRIES			512
+/* CPUID leaf of the extended state, whose name differs between kernels. */
+#define XSTATE_LEAF		0xd
 #define EXTENDED_ORDER		2	/* of an area of XSAVE */
 #define MXCSR_OFFSET		24
 #define CODE_DESCRIPTOR		0x00af9b000000ffffULL
@@ -81,11 +84,11 @@ static const char *switch_obstacle(void)
 		return "the processor lacks RDTSCP";
 	if (boot_cpu_has(X86_FEATURE_XFD))
 		return "the processor has registers that are enabled for single tasks (AMX)";
-	if (cpuid_ebx(XSTATE_CPUID) > PAGE_SIZE << EXTENDED_ORDER)
+	if (cpuid_ebx(XSTATE_LEAF) > PAGE_SIZE << EXTENDED_ORDER)
 		return "the processor's extended registers take more than 16 KiB";
 	if (!switch_in_last_gib(switch_code()))
 		return "modules are too low in the address space: boot without nokaslr";
-	if (rdmsrl_safe(MSR_IA32_CR_PAT, &types) || types != MEMORY_TYPES)
+	if (rdmsrq_safe(MSR_IA32_CR_PAT, &types) || types != MEMORY_TYPES)
 		return "this kernel uses other memory types: boot without nopat";
 	return NULL;
 }
@@ -314,8 +317,8 @@ void insula_core_switch_run(struct insula_core_switch *core_switch,
 	get_debugreg(breakpoints, 7);
 	set_debugreg(0, 7);
 	if (has_perf) {
-		rdmsrl(MSR_CORE_PERF_GLOBAL_CTRL, perf);
-		wrmsrl(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+		rdmsrq(MSR_CORE_PERF_GLOBAL_CTRL, perf);
+		wrmsrq(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	}
 	switch_save_extended(core_switch->base_extended);
 	switch_load_extended(core_switch->node_extended);
@@ -323,7 +326,7 @@ void insula_core_switch_run(struct insula_core_switch *core_switch,
 	switch_save_extended(core_switch->node_extended);
 	switch_load_extended(core_switch->base_extended);
 	if (has_perf)
-		wrmsrl(MSR_CORE_PERF_GLOBAL_CTRL, perf);
+		wrmsrq(MSR_CORE_PERF_GLOBAL_CTRL, perf);
 	set_debugreg(breakpoints, 7);
 	native_write_cr2(fault_address);
 }

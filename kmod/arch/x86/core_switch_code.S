@@ -143,6 +143,7 @@
 	.balign	4096, 0xcc
 /* void insula_switch_enter(void *page): return to the node, where it has left. */
 SYM_FUNC_START(insula_switch_enter)
+	ANNOTATE_NOENDBR	/* its address only tells where the page is */
 	PUSH_REGISTERS
 	movq	%rdi, %rbx
 	leaq	SWITCH_BASE(%rbx), %r12
@@ -203,6 +204,7 @@ SYM_FUNC_END(insula_switch_start)
 
 /* void leave(struct insula_shared_core *page): called by the node's kernel. */
 SYM_FUNC_START(insula_switch_leave)
+	ANNOTATE_NOENDBR	/* the node calls it, which has no CET */
 	PUSH_REGISTERS
 	movq	%rdi, %rbx
 	leaq	SWITCH_NODE(%rbx), %r12
@@ -254,8 +256,8 @@ SYM_FUNC_START_NOALIGN(insula_switch_exceptions)
 	.rept	SWITCH_EXCEPTIONS
 	.if	vector
 	.balign	16
-	ENDBR
 	.endif
+	ENDBR	/* the first entry's may be its second: kernels before 6.15 begin functions so */
 	.if	vector == 2
 	jmp	.Lnmi
 	.else

@@ -8,13 +8,13 @@
 #include <asm/cpufeature.h>
 #include <asm/irq_vectors.h>
 #include <asm/irqdomain.h>
-#include <asm/msr.h>
 #include <asm/smp.h>
 #include <asm/svm.h>
 #include <asm/tsc.h>
 #include <asm/vmx.h>
 
 #include "arch/x86/processor.h"
+#include "compat/msr.h"
 
 u64 insula_processor_tsc(void)
 {
@@ -53,7 +53,7 @@ static bool processor_has_svm(void)
 	u64 control;
 
 	return boot_cpu_has(X86_FEATURE_SVM) && boot_cpu_has(X86_FEATURE_NPT) &&
-	       !rdmsrl_safe(MSR_VM_CR, &control) && !(control & SVM_VM_CR_SVM_DIS_MASK);
+	       !rdmsrq_safe(MSR_VM_CR, &control) && !(control & SVM_VM_CR_SVM_DIS_MASK);
 }
 
 /* Whether all controls may be on, by the capability register of their group. */
@@ -61,7 +61,7 @@ static bool processor_has_controls(u32 msr, u32 controls)
 {
 	u64 allowed;
 
-	return !rdmsrl_safe(msr, &allowed) && (allowed >> 32 & controls) == controls;
+	return !rdmsrq_safe(msr, &allowed) && (allowed >> 32 & controls) == controls;
 }
 
 /* Whether firmware has left VMX on. KVM's use of it is none here: it leaves offline cores. */
@@ -70,7 +70,7 @@ static bool processor_vmx_enabled(void)
 	u64 on = FEAT_CTL_LOCKED | FEAT_CTL_VMX_ENABLED_OUTSIDE_SMX;
 	u64 control;
 
-	return boot_cpu_has(X86_FEATURE_VMX) && !rdmsrl_safe(MSR_IA32_FEAT_CTL, &control) &&
+	return boot_cpu_has(X86_FEATURE_VMX) && !rdmsrq_safe(MSR_IA32_FEAT_CTL, &control) &&
 	       (control & on) == on;
 }
 

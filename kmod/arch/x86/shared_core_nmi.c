@@ -45,13 +45,13 @@
 #include <asm/apic.h>
 #include <asm/fpu/xcr.h>
 #include <asm/irq_vectors.h>
-#include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/ptrace.h>
 #include <asm/tsc.h>
 
 #include "arch/x86/processor.h"
 #include "arch/x86/shared_core_internal.h"
+#include "compat/msr.h"
 #include "compat/timer.h"
 #include "insula_shared_core.h"
 
@@ -112,7 +112,7 @@ static void nmi_set_timer(const struct insula_shared_core_state *core, u64 wait_
 	if (core->nmi.timer_khz)
 		apic->write(APIC_TMICT, wait_ns ? clamp_t(u64, ticks, 1, U32_MAX) : 0);
 	else
-		wrmsrl(MSR_IA32_TSC_DEADLINE, wait_ns ? insula_processor_tsc() + ticks : 0);
+		wrmsrq(MSR_IA32_TSC_DEADLINE, wait_ns ? insula_processor_tsc() + ticks : 0);
 }
 
 static void nmi_change_apic(const struct insula_shared_core_state *core, struct nmi_apic *saved)

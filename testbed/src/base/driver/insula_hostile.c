@@ -27,7 +27,8 @@
 
 #include <asm/apicdef.h>
 #include <asm/desc.h>
-#include <asm/msr.h>
+
+#include "compat/msr.h"
 
 #define RANDOM_ATTACKS	1000
 /* The interrupt command register in x2APIC mode. */
@@ -77,9 +78,9 @@ static void hostile_interrupt(u32 apic_id, u32 command)
 	void __iomem *page;
 	u64 mode;
 
-	rdmsrl(MSR_IA32_APICBASE, mode);
+	rdmsrq(MSR_IA32_APICBASE, mode);
 	if (mode & X2APIC_ENABLE) {
-		wrmsrl_safe(COMMAND_MSR, (u64)apic_id << 32 | command);
+		wrmsrq_safe(COMMAND_MSR, (u64)apic_id << 32 | command);
 		return;
 	}
 	page = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
@@ -215,11 +216,11 @@ static void hostile_random(void)
 			break;
 		case 2:
 			/* The three ranges that processors have. */
-			wrmsrl_safe((number & 0x1fff) | ((number >> 13) % 3 ?
+			wrmsrq_safe((number & 0x1fff) | ((number >> 13) % 3 ?
 				    0xc0000000 | ((number >> 16) & 0x10000) : 0), number >> 32);
 			break;
 		case 3:
-			wrmsrl_safe(COMMAND_MSR, (number & 0xf) << 32 | (number >> 32 & 0xcffff));
+			wrmsrq_safe(COMMAND_MSR, (number & 0xf) << 32 | (number >> 32 & 0xcffff));
 			break;
 		default:
 			if (!(number & 0xff))
@@ -238,7 +239,7 @@ static int __init hostile_init(void)
 	else if (!strcmp(attack, "port"))
 		hostile_write_port(subject, value);
 	else if (!strcmp(attack, "msr"))
-		wrmsrl_safe(subject, value);
+		wrmsrq_safe(subject, value);
 	else if (!strcmp(attack, "ipi"))
 		hostile_interrupt(subject, value);
 	else if (!strcmp(attack, "instruction"))
