@@ -10,8 +10,6 @@ use crate::host::payload::equipment::NODE_INITRD_PATH;
 
 /// Folder of the kernels, inside as on any Debian.
 const BOOT: &str = "/boot";
-/// Versions of the available kernels.
-const VERSIONS: [&str; 2] = ["6.1", "6.12"];
 /// File of a scenario's figures, one JSON object per line.
 pub(crate) const FIGURES: &str = "figures.jsonl";
 
@@ -65,11 +63,10 @@ impl Context {
     ///
     /// # Errors
     /// When no kernel of that version is available.
-    pub fn version_of_the_base(&self) -> Result<&'static str, Finding> {
+    pub fn version_of_the_base(&self) -> Result<String, Finding> {
         let release = own_release()?;
-        let is_of = |version: &&str| release.starts_with(&format!("{version}."));
-        let known = VERSIONS.into_iter().find(|version| is_of(version));
-        known.ok_or_else(|| Finding::new(format!("no node has the base's kernel {release}")))
+        let parts: Vec<_> = release.split('.').take(2).collect();
+        Ok(parts.join("."))
     }
 
     /// Path of the kernel whose version starts with `version`.

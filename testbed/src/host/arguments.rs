@@ -92,7 +92,7 @@ pub(crate) struct ScenarioArguments {
 
 #[derive(Args)]
 pub(crate) struct MachineArguments {
-    /// The base's kernel: 6.1, 6.12, 6.1-generic or 6.12-generic, or one built with a sanitizer:
+    /// The base's kernel: 6.1, 6.12, 6.1-generic, 6.12-generic or unstable, or one built with a sanitizer:
     /// 6.1-kasan, 6.12-kasan or 6.12-kcsan.
     #[arg(long, default_value = "6.12")]
     pub(crate) kernel: Flavour,

@@ -1,7 +1,6 @@
 //! Runs on the computer that runs the tests: fetches and builds kernels, root disks and payloads,
 //! runs QEMU, plays scenarios and judges their outcome.
 
-pub mod backports;
 pub mod busybox;
 pub mod debs;
 pub mod ext4;
@@ -11,5 +10,6 @@ pub mod packages;
 pub mod payload;
 pub mod project;
 pub mod root;
+pub mod suites;
 pub mod tool;
 pub mod trial;

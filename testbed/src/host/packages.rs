@@ -38,7 +38,12 @@ pub enum PackageError {
 /// # Errors
 /// When apt fails or does not know the package.
 pub fn dependencies(package: &str) -> Result<Vec<String>, PackageError> {
-    let text = Tool::new("apt-cache").args(["depends", package]).run()?;
+    dependencies_by(Tool::new("apt-cache"), package)
+}
+
+/// As [`dependencies`], by an apt-cache that has been given options, if any.
+pub(super) fn dependencies_by(apt_cache: Tool, package: &str) -> Result<Vec<String>, PackageError> {
+    let text = apt_cache.args(["depends", package]).run()?;
     let names: Vec<_> = parse_dependencies(&text).map(str::to_owned).collect();
     if names.is_empty() {
         return Err(PackageError::Unknown {

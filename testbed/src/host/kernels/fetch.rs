@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::built::{self, BuildError};
 use super::initrd::{self, InitrdError};
-use super::{Flavour, Kernel, beside, headers_of, tree_of, write_whole};
+use super::{Flavour, Kernel, beside, download, write_whole};
 use crate::host::ext4::{self, Ext4Error};
-use crate::host::packages::{self, PackageError};
-use crate::host::tool::{Tool, ToolError};
+use crate::host::packages::PackageError;
+use crate::host::tool::ToolError;
 
 /// Failure to fetch a kernel.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub fn fetch(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Kernel,
         _ => {
             let kernel = match flavour.sanitizer() {
                 Some(sanitizer) => built::build(flavour, sanitizer, progress)?,
-                None => download(flavour, progress)?,
+                None => download::download(flavour, progress)?,
             };
             for extension in ["ext4", "initrd"] {
                 remove(&beside(flavour, extension))?;
@@ -65,54 +65,6 @@ pub fn fetch(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Kernel,
     Ok(kernel)
 }
 
-/// Downloads the kernel and its headers, and makes both usable where they are.
-fn download(flavour: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Kernel, FetchError> {
-    let image = first(flavour.package(), "linux-image-")?;
-    let release = image["linux-image-".len()..].to_owned();
-    let kernel = Kernel { flavour, release };
-    progress(&format!(
-        "fetching kernel {} and its headers",
-        kernel.release
-    ));
-
-    let headers = format!("linux-headers-{}", kernel.release);
-    let common = first(&headers, "linux-headers-")?;
-    let kbuild = first(&headers, "linux-kbuild-")?;
-    for (folder, names) in [
-        (tree_of(flavour), vec![image]),
-        (headers_of(flavour), vec![headers, common.clone(), kbuild]),
-    ] {
-        remove(&folder)?;
-        packages::unpack(&names, &folder)?;
-    }
-    redirect_makefile(&kernel.headers(), &common)?;
-    Tool::new("depmod")
-        .arg("-b")
-        .arg(kernel.tree())
-        .arg(&kernel.release)
-        .run()?;
-    Ok(kernel)
-}
-
-/// First dependency of `package` whose name starts with `prefix`.
-fn first(package: &str, prefix: &str) -> Result<String, FetchError> {
-    let found = packages::dependencies(package)?
-        .into_iter()
-        .find(|name| name.starts_with(prefix));
-    let wanted = || PackageError::Unknown {
-        wanted: format!("{prefix}…, which {package} needs"),
-    };
-    Ok(found.ok_or_else(wanted)?)
-}
-
-/// Rewrites the include of the common Makefile, which names its place in an installed system: here
-/// it lies beside the headers.
-fn redirect_makefile(headers: &Path, common: &str) -> Result<(), FetchError> {
-    let path = headers.join("Makefile");
-    let text = format!("include $(dir $(lastword $(MAKEFILE_LIST)))../{common}/Makefile\n");
-    fs::write(&path, text).map_err(at(&path))
-}
-
 /// Makes the disk with the kernel's tree.
 fn make_disk(kernel: &Kernel) -> Result<(), FetchError> {
     let tree = kernel.tree();
@@ -125,7 +77,7 @@ fn make_disk(kernel: &Kernel) -> Result<(), FetchError> {
 }
 
 /// Removes a file or a folder, if there is one.
-fn remove(path: &Path) -> Result<(), FetchError> {
+pub(super) fn remove(path: &Path) -> Result<(), FetchError> {
     let removed = if path.is_dir() {
         fs::remove_dir_all(path)
     } else {
@@ -137,23 +89,7 @@ fn remove(path: &Path) -> Result<(), FetchError> {
     }
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> FetchError + use<> {
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> FetchError + use<> {
     let path = path.to_owned();
     |source| FetchError::File { path, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn makefile_points_beside() {
-        let folder = tempfile::tempdir().unwrap();
-        redirect_makefile(folder.path(), "linux-headers-1-common").unwrap();
-        let text = fs::read_to_string(folder.path().join("Makefile")).unwrap();
-        assert!(
-            text.ends_with("../linux-headers-1-common/Makefile\n"),
-            "{text}"
-        );
-    }
 }

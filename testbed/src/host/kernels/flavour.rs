@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One of Debian 12's kernels for this architecture, or one built from its source.
+/// One of Debian 12's kernels for this architecture, one built from its source, or the newest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flavour {
     /// 6.1, for virtual machines.
@@ -20,6 +20,8 @@ pub enum Flavour {
     V6_12Kasan,
     /// 6.12 with KCSAN and lockdep.
     V6_12Kcsan,
+    /// Debian unstable's, for virtual machines.
+    Unstable,
 }
 
 /// Sanitizer of a kernel that is built here.
@@ -72,15 +74,15 @@ impl Sanitizer {
 /// The text names no kernel.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no kernel is called `{0}`; there are 6.1, 6.12, 6.1-generic, 6.12-generic, and, to be built \
-     in some ten minutes each, 6.1-kasan, 6.12-kasan and 6.12-kcsan"
+    "no kernel is called `{0}`; there are 6.1, 6.12, 6.1-generic, 6.12-generic, unstable, and, to be \
+     built in some ten minutes each, 6.1-kasan, 6.12-kasan and 6.12-kcsan"
 )]
 pub struct UnknownFlavour(String);
 
 impl Flavour {
     /// Kernels that everything is tested on.
     pub const USUAL: [Self; 2] = [Self::V6_1, Self::V6_12];
-    /// All of Debian's kernels.
+    /// All of Debian 12's kernels.
     pub const ALL: [Self; 4] = [
         Self::V6_1,
         Self::V6_12,
@@ -100,6 +102,7 @@ impl Flavour {
             Self::V6_1Kasan => "6.1-kasan",
             Self::V6_12Kasan => "6.12-kasan",
             Self::V6_12Kcsan => "6.12-kcsan",
+            Self::Unstable => "unstable",
         }
     }
 
@@ -107,7 +110,9 @@ impl Flavour {
     #[must_use]
     pub fn sanitizer(self) -> Option<Sanitizer> {
         match self {
-            Self::V6_1 | Self::V6_12 | Self::V6_1Generic | Self::V6_12Generic => None,
+            Self::V6_1 | Self::V6_12 | Self::V6_1Generic | Self::V6_12Generic | Self::Unstable => {
+                None
+            }
             Self::V6_1Kasan | Self::V6_12Kasan => Some(Sanitizer::Memory),
             Self::V6_12Kcsan => Some(Sanitizer::Races),
         }
@@ -117,7 +122,7 @@ impl Flavour {
     /// that it is built from.
     pub(super) fn package(self) -> &'static str {
         match self {
-            Self::V6_1 => "linux-image-cloud-amd64",
+            Self::V6_1 | Self::Unstable => "linux-image-cloud-amd64",
             Self::V6_12 => "linux-image-6.12-cloud-amd64",
             Self::V6_1Generic => "linux-image-amd64",
             Self::V6_12Generic => "linux-image-6.12-amd64",
@@ -137,7 +142,8 @@ impl FromStr for Flavour {
     type Err = UnknownFlavour;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut all = Self::ALL.into_iter().chain(Self::BUILT);
+        let all = Self::ALL.into_iter().chain(Self::BUILT);
+        let mut all = all.chain([Self::Unstable]);
         let found = all.find(|flavour| flavour.name() == text);
         found.ok_or_else(|| UnknownFlavour(text.to_owned()))
     }

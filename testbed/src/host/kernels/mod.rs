@@ -1,10 +1,13 @@
 //! Debian's kernels: as the base of an emulated machine, as what nodes boot, and as what insula.ko
-//! is built against. Some are built from Debian's source with a sanitizer: as the base only.
+//! is built against. Some are built from Debian's source with a sanitizer: as the base only. One is the newest
+//! of all, for long runs.
 
 mod built;
+mod download;
 mod fetch;
 mod flavour;
 mod initrd;
+mod newer_tools;
 
 use std::path::{Path, PathBuf};
 

@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::host::backports;
 use crate::host::packages::PackageError;
 use crate::host::project;
+use crate::host::suites;
 use crate::host::tool::Tool;
 
 /// Environment variable with the path of the QEMU that runs all machines, whatever they name.
@@ -118,7 +118,7 @@ fn from_backports(progress: &mut dyn FnMut(&str)) -> Result<Qemu, PackageError> 
         progress("fetching QEMU 10 of Debian's backports (some 30 MB)");
         let work = tempfile::tempdir_in(&build).map_err(at(&build))?;
         let partial = work.path().join("qemu");
-        backports::unpack(&PACKAGES, &partial)?;
+        suites::unpack_backports(&PACKAGES, &partial)?;
         // It starts.
         Qemu::in_folder(&partial).version()?;
         fs::rename(&partial, &folder).map_err(at(&folder))?;

@@ -9,10 +9,10 @@ use super::module::{self, ModuleError};
 use super::node_initrd::{self, NodeInitrdError};
 use super::programs::{self, ProgramsError};
 use super::{Content, Payload};
-use crate::host::backports;
 use crate::host::kernels::{self, FetchError, Flavour, Kernel};
 use crate::host::packages::{self, PackageError};
 use crate::host::project;
+use crate::host::suites::{Suite, UNSTABLE};
 
 /// Script that `make demo` runs inside.
 const DEMO: &[u8] = include_bytes!("../../base/demo");
@@ -42,8 +42,6 @@ pub const CRIT_PATH: &str = "/payload/crit";
 /// Its packages, of which only Python's modules are needed.
 const CRIT: [&str; 2] = ["python3-pycriu", "python3-protobuf"];
 const MODULES: &str = "usr/lib/python3/dist-packages";
-/// The suite of Debian that they come from.
-const CRIU_SUITE: &str = "sid";
 
 /// Package and path of the program that makes root images.
 const MKFS_EROFS: (&str, &str) = ("erofs-utils", "usr/bin/mkfs.erofs");
@@ -152,7 +150,7 @@ fn add_criu(payload: &mut Payload, progress: &mut dyn FnMut(&str)) -> Result<(),
     if !folder.exists() {
         progress("fetching CRIU (under a minute)");
         let work = tempfile::tempdir_in(project::build())?;
-        backports::unpack_all(&["criu"], CRIU_SUITE, work.path())?;
+        Suite::open(UNSTABLE)?.unpack_all(&["criu"], work.path())?;
         std::fs::rename(work.keep(), &folder)?;
     }
     payload.program("criu/criu", Content::File(folder.join("usr/sbin/criu")));
@@ -176,7 +174,7 @@ fn add_crit(payload: &mut Payload, progress: &mut dyn FnMut(&str)) -> Result<(),
     if !folder.exists() {
         progress("fetching crit (under a minute)");
         let work = tempfile::tempdir_in(project::build())?;
-        backports::unpack_only(&CRIT, CRIU_SUITE, work.path())?;
+        Suite::open(UNSTABLE)?.unpack_only(&CRIT, work.path())?;
         std::fs::rename(work.keep(), &folder)?;
     }
     add_folder(payload, &folder.join(MODULES), "crit")?;

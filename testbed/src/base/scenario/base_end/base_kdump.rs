@@ -130,7 +130,7 @@ fn load(context: &Context, ranges: &[String]) -> Result<(), Finding> {
         INITRD,
         [fs::read(context.node_initrd())?, archive.finish()?].concat(),
     )?;
-    let kernel = path(&context.kernel(context.version_of_the_base()?)?);
+    let kernel = path(&context.kernel(&context.version_of_the_base()?)?);
     let line = fs::read_to_string("/proc/cmdline")?;
     let words = line
         .split_whitespace()

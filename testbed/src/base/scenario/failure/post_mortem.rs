@@ -37,7 +37,7 @@ const KERNEL_HALF: u64 = 1 << 63;
 fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         // drgn takes the types of the nodes' kernel from the base, which therefore runs the same.
-        add_image(context, IMAGE, context.version_of_the_base()?)?;
+        add_image(context, IMAGE, &context.version_of_the_base()?)?;
         let alive = start("alive", "2", "compute", &[])?;
         alive.wait_until_ready()?;
         each_core_prints_a_backtrace(&alive)?;
@@ -108,7 +108,7 @@ fn hung_dump_has_registers(context: &Context) -> Result<(), Finding> {
     node.wait_until_ready()?;
     hang(
         &node.name,
-        &fs::read(context.kernel(context.version_of_the_base()?)?)?,
+        &fs::read(context.kernel(&context.version_of_the_base()?)?)?,
     )?;
     let view = node.wait_for_end()?;
     assert_equal("reason", &view["reason"].as_str(), &Some("unresponsive"))?;

@@ -49,10 +49,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
         // On each base the nodes run that base's own kernel, so that all kernels are tested.
         let version = context.version_of_the_base()?;
-        add_unpacked_image(context, IMAGE, version)?;
+        add_unpacked_image(context, IMAGE, &version)?;
         let size = ["--cpus", "1", "--memory", "128M"];
         let neighbour = TestNode::start("neighbour", &["--image", IMAGE], &size, "compute")?;
-        neighbour.assert_ready(&context.release(version)?)?;
+        neighbour.assert_ready(&context.release(&version)?)?;
         let load = Load::start()?;
         let alone = Resources::now()?;
         let unharmed = || neighbour.assert_works().and(assert_unchanged(&alone));

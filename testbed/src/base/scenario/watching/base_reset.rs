@@ -67,7 +67,7 @@ fn play(context: &Context) -> Result<(), Finding> {
 fn hangs(context: &Context) -> Result<(), Finding> {
     node("plain", &[])?;
     node("quiet", &["--allow-ioperm"])?;
-    let kernel = context.kernel(context.version_of_the_base()?)?;
+    let kernel = context.kernel(&context.version_of_the_base()?)?;
     let kernel = kernel.to_string_lossy();
     let options = ["base", "--kernel", &kernel, "--rules", RULES];
     let on_plain = ["exec", "plain", "--", "insula", "watch"];

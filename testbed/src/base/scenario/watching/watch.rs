@@ -80,9 +80,9 @@ fn play(context: &Context) -> Result<(), Finding> {
     fs::write(RULES, RULES_TEXT)?;
     let before = Resources::now()?;
     let played = with_cleanup(|| {
-        for (version, isolation) in context.select(&NODES[..1], &NODES) {
-            let watched = node_is_watched(context, version, isolation);
-            watched.map_err(|finding| finding.when(version))?;
+        for (version, isolation) in nodes(context)? {
+            let watched = node_is_watched(context, &version, isolation);
+            watched.map_err(|finding| finding.when(&version))?;
             assert_unchanged(&before)?;
         }
         Ok(())
@@ -94,6 +94,16 @@ fn play(context: &Context) -> Result<(), Finding> {
     invalid_requests_are_refused()?;
     fs::remove_file(RULES)?;
     Ok(())
+}
+
+/// The nodes: also one with the base's kernel, first, if that is none of [`NODES`].
+fn nodes(context: &Context) -> Result<Vec<(String, &'static str)>, Finding> {
+    let own = context.version_of_the_base()?;
+    let is_other = NODES.iter().all(|(version, _)| *version != own);
+    let own = is_other.then_some((own, "vmm"));
+    let known = context.select(&NODES[..1], &NODES).iter();
+    let known = known.map(|&(version, isolation)| (version.to_owned(), isolation));
+    Ok(own.into_iter().chain(known).collect())
 }
 
 fn node_is_watched(context: &Context, version: &str, isolation: &str) -> Result<(), Finding> {
@@ -298,7 +308,7 @@ fn once(target: &[&str]) -> Result<Answer, Finding> {
 
 /// The base by itself: nothing is wrong with it, until a thread is hidden.
 fn base_is_watched(context: &Context) -> Result<(), Finding> {
-    let kernel = context.kernel(context.version_of_the_base()?)?;
+    let kernel = context.kernel(&context.version_of_the_base()?)?;
     let kernel = kernel.to_string_lossy();
     let mut watcher = WatcherProcess::start(&["base", "--kernel", &kernel])?;
     run("insmod", &[FAULT_PATH, "fault=unlisted"])?;

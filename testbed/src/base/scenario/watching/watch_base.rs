@@ -46,7 +46,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     let words = ["run", "--image", "lwk", "--cpus", "1", "--memory", "256M"];
     insula(&[&words[..], &["--name", NODE]].concat())?;
     with_cleanup(|| {
-        let kernel = context.kernel(context.version_of_the_base()?)?;
+        let kernel = context.kernel(&context.version_of_the_base()?)?;
         let kernel = kernel.to_string_lossy();
         let began = Instant::now();
         let mut watcher =

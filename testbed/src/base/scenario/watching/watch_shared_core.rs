@@ -164,7 +164,7 @@ fn printed_meanwhile() -> Result<usize, Finding> {
 
 /// The watcher on the core tells that it hangs while it does.
 fn is_watched(context: &Context) -> Result<(), Finding> {
-    let kernel = context.kernel(context.version_of_the_base()?)?;
+    let kernel = context.kernel(&context.version_of_the_base()?)?;
     let kernel = kernel.to_string_lossy();
     let words = ["base", "--kernel", &kernel, "--rules", RULES];
     let mut watcher = WatcherProcess::start_on(NODE, &words)?;

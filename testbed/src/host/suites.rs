@@ -1,8 +1,8 @@
-//! Packages of Debian's backports, unpacked together with those that they need and this computer
-//! lacks.
+//! Packages of other suites of Debian than the computer's: of the backports, unpacked together with those that
+//! they need and this computer lacks, and of newer Debians.
 //!
-//! apt gets lists, cache and sources of its own for this: the computer's sources of Debian and, from
-//! the mirror among them, the backports. The computer's apt does not change.
+//! apt gets lists, cache and sources of its own for this: the mirror is that among the computer's sources. The
+//! computer's apt does not change.
 
 use std::fs;
 use std::io;
@@ -14,6 +14,8 @@ use super::packages::{self, PackageError, apt_get};
 use super::project;
 use super::tool::Tool;
 
+/// Debian's newest packages.
+pub const UNSTABLE: &str = "sid";
 /// Suite of Debian 12, which has the others' names as its own and an ending.
 const SUITE: &str = "bookworm";
 const BACKPORTS: &str = "bookworm-backports";
@@ -27,7 +29,7 @@ const SOURCE_FORMAT: &str = "$(REPO_URI) $(CODENAME) $(COMPONENT)";
 ///
 /// # Errors
 /// When the computer has no source of Debian 12, or apt or dpkg fails.
-pub fn unpack(names: &[&str], target: &Path) -> Result<(), PackageError> {
+pub fn unpack_backports(names: &[&str], target: &Path) -> Result<(), PackageError> {
     let apt = Apt::new(sources(&sources_of_computer()?))?;
     // Some that are wanted may be installed.
     let resolve = ["--simulate", "--reinstall", "--no-install-recommends"];
@@ -37,34 +39,49 @@ pub fn unpack(names: &[&str], target: &Path) -> Result<(), PackageError> {
     packages::unpack_with(apt.get(), &packages, target)
 }
 
-/// Downloads these packages of another suite and all that they need, whatever is installed on the
-/// computer, and unpacks all into `target`.
-///
-/// # Errors
-/// When the computer has no source of Debian 12, or apt or dpkg fails.
-pub fn unpack_all(names: &[&str], suite: &str, target: &Path) -> Result<(), PackageError> {
-    let computer = sources_of_computer()?;
-    let sources = mirror(&computer).map(|mirror| source(mirror, suite, "main"));
-    let mut apt = Apt::new(sources)?;
-    apt.knows_installed = false;
-    let resolve = apt
-        .get()
-        .args(["--simulate", "--no-install-recommends", "install"]);
-    let plan = resolve.args(names).run()?;
-    let packages: Vec<_> = parse_plan(&plan).collect();
-    packages::unpack_with(apt.get(), &packages, target)
-}
+/// A newer suite, on the mirror of the computer's. What is installed on the computer is of no concern.
+pub struct Suite(Apt);
 
-/// Downloads these packages of another suite, and nothing that they need, and unpacks them into `target`.
-///
-/// # Errors
-/// When the computer has no source of Debian 12, or apt or dpkg fails.
-pub fn unpack_only(names: &[&str], suite: &str, target: &Path) -> Result<(), PackageError> {
-    let computer = sources_of_computer()?;
-    let sources = mirror(&computer).map(|mirror| source(mirror, suite, "main"));
-    let apt = Apt::new(sources)?;
-    let packages: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-    packages::unpack_with(apt.get(), &packages, target)
+impl Suite {
+    /// Fetches the lists of its packages.
+    ///
+    /// # Errors
+    /// When the computer has no source of Debian 12, or apt fails.
+    pub fn open(name: &str) -> Result<Self, PackageError> {
+        let computer = sources_of_computer()?;
+        let sources = mirror(&computer).map(|mirror| source(mirror, name, "main"));
+        let mut apt = Apt::new(sources)?;
+        apt.knows_installed = false;
+        Ok(Self(apt))
+    }
+
+    /// The packages that `package` depends on, direct ones only.
+    ///
+    /// # Errors
+    /// When apt fails or does not know the package.
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>, PackageError> {
+        packages::dependencies_by(self.0.cache(), package)
+    }
+
+    /// Downloads these packages and all that they need, and unpacks them into `target`.
+    ///
+    /// # Errors
+    /// When apt or dpkg fails.
+    pub fn unpack_all(&self, names: &[&str], target: &Path) -> Result<(), PackageError> {
+        let resolve = ["--simulate", "--no-install-recommends", "install"];
+        let plan = self.0.get().args(resolve).args(names).run()?;
+        let packages: Vec<_> = parse_plan(&plan).collect();
+        packages::unpack_with(self.0.get(), &packages, target)
+    }
+
+    /// Downloads these packages, and nothing that they need, and unpacks them into `target`.
+    ///
+    /// # Errors
+    /// When apt or dpkg fails.
+    pub fn unpack_only(&self, names: &[&str], target: &Path) -> Result<(), PackageError> {
+        let packages: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        packages::unpack_with(self.0.get(), &packages, target)
+    }
 }
 
 /// Sources of Debian that the computer's apt uses, one in a line, as [`SOURCE_FORMAT`].
@@ -105,8 +122,17 @@ impl Apt {
 
     /// apt-get with this state, without its command.
     fn get(&self) -> Tool {
+        apt_get().args(self.options())
+    }
+
+    /// apt-cache with this state, without its command.
+    fn cache(&self) -> Tool {
+        Tool::new("apt-cache").args(self.options())
+    }
+
+    fn options(&self) -> Vec<String> {
         let path = self.folder.path().display();
-        let options = [
+        let mut options = vec![
             format!("Dir::Etc::sourcelist={path}/sources.list"),
             "Dir::Etc::sourceparts=/dev/null".to_owned(),
             "Dir::Etc::preferences=/dev/null".to_owned(),
@@ -116,12 +142,13 @@ impl Apt {
             "Acquire::Languages=none".to_owned(),
             "APT::Update::Error-Mode=any".to_owned(),
         ];
-        let options = options.iter().flat_map(|option| ["-o", option]);
-        let tool = apt_get().args(options);
-        match self.knows_installed {
-            true => tool,
-            false => tool.args(["-o", &format!("Dir::State::status={path}/none")]),
+        if !self.knows_installed {
+            options.push(format!("Dir::State::status={path}/none"));
         }
+        let options = options.into_iter();
+        options
+            .flat_map(|option| ["-o".to_owned(), option])
+            .collect()
     }
 }
 
