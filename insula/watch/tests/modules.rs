@@ -18,16 +18,18 @@ const FILES: [&str; 2] = [
     "kernel/net/core/failover.ko.xz",
 ];
 const FUNCTION: &str = "failover:failover_register+0x";
-/// Offsets in the heap: of its `struct module`, and of its parts.
-const STRUCTURE: u64 = HEAP_SIZE as u64 / 2;
+/// Offsets of its parts in the heap.
+const START: u64 = HEAP_SIZE as u64 / 2;
 const PARTS: [u64; 4] = [
-    STRUCTURE + (1 << 16),
-    STRUCTURE + (2 << 16),
-    STRUCTURE + (3 << 16),
-    STRUCTURE + (4 << 16),
+    START + (1 << 16),
+    START + (2 << 16),
+    START + (3 << 16),
+    START + (4 << 16),
 ];
 const PAGE: u64 = 4096;
-const TEXT_SIZE_MAX: u64 = 1 << 16;
+const PART_SIZE_MAX: u64 = 1 << 16;
+/// Alignment of a `struct module`.
+const ALIGN: u64 = 64;
 /// Bytes that are changed: more than any place that the kernel patches.
 const CHANGED: usize = 16;
 const SEEDS: u64 = 4;
@@ -162,9 +164,10 @@ fn note_of(file: &ModuleFile<'_>) -> Vec<u8> {
 
 /// Puts the structure of a module into the heap, and that into the list of modules.
 fn insert(image: &Image, memory: &mut Hostile, file: &ModuleFile<'_>) -> LoadedModule {
-    let address = Hostile::heap_address(STRUCTURE);
     let bases = PARTS.map(Hostile::heap_address);
-    memory.heap_mut(address, HEAP_SIZE / 2).fill(0);
+    memory
+        .heap_mut(Hostile::heap_address(START), HEAP_SIZE / 2)
+        .fill(0);
     let kernel = image.attach(memory);
     let btf = kernel.btf().unwrap();
     let is_one = btf.offset_of("module", "core_layout").is_ok();
@@ -175,15 +178,24 @@ fn insert(image: &Image, memory: &mut Hostile, file: &ModuleFile<'_>) -> LoadedM
         },
         false => ModuleMemory::Each { bases, text_size },
     };
-    let module = |text_size| LoadedModule {
+    let module = |text_size, address| LoadedModule {
         name: MODULE.to_owned(),
         address,
         is_live: true,
         memory: memory_of(text_size),
         percpu: 0,
     };
-    let mut sizes = (0..TEXT_SIZE_MAX).step_by(PAGE as usize).map(module);
-    let loaded = sizes.find(|one| file.exports(one).is_ok()).unwrap();
+    // The structure is in the last part.
+    let last = bases[if is_one { 0 } else { 3 }];
+    let sizes = (0..PART_SIZE_MAX).step_by(PAGE as usize);
+    let addresses = || (last..last + PART_SIZE_MAX).step_by(ALIGN as usize);
+    let mut all = sizes.flat_map(|size| addresses().map(move |address| (size, address)));
+    let loaded = all.find_map(|(size, address)| {
+        let one = module(size, address);
+        file.exports(&one).is_ok().then_some(one)
+    });
+    let loaded = loaded.unwrap();
+    let address = loaded.address;
     let size = loaded.memory.text().end - loaded.memory.text().start;
     let member = |path: &str| btf.offset_of("module", path).unwrap();
     let list = member("list");

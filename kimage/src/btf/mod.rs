@@ -73,7 +73,7 @@ pub struct Field {
 #[derive(Debug, Clone)]
 pub struct Btf {
     section: Section,
-    /// Structures, unions and typedefs; made when the first one is looked up.
+    /// Structures, unions, scalars and typedefs; made when the first one is looked up.
     by_name: OnceLock<NameIndex>,
 }
 
@@ -149,9 +149,8 @@ impl Btf {
     /// # Errors
     /// [`LookupError`] when the kernel does not have it.
     pub fn enumerator(&self, enumeration: &str, name: &str) -> Result<u32, LookupError> {
-        let named = |id: &TypeId| self.section.name(*id) == enumeration.as_bytes();
-        let values = self.section.ids().filter(named);
-        let mut values = values.flat_map(|id| self.section.enumerators(id));
+        let named = self.named(enumeration);
+        let mut values = named.flat_map(|id| self.section.enumerators(id));
         let found = values.find(|value| value.0 == name.as_bytes());
         found
             .map(|(_, value)| value)
@@ -163,22 +162,29 @@ impl Btf {
 
     /// The structure or union of that name, else the typedef.
     fn find(&self, name: &str) -> Result<TypeId, LookupError> {
-        let name_of = |id| self.section.name(id);
-        let index = || NameIndex::new(self.named_ids(), name_of);
-        let named = self.by_name.get_or_init(index);
-        let named = named.find(name.as_bytes(), name_of);
+        let is_scalar = |id| matches!(self.section.kind(id), Kind::Scalar { .. });
         let is_composite = |id| matches!(self.section.kind(id), Kind::Composite { .. });
+        let named = self.named(name).filter(|&id| !is_scalar(id));
         // Several in the section: the first.
         let found = named.min_by_key(|&id| (!is_composite(id), id));
         found.ok_or_else(|| LookupError::NoType(name.to_owned()))
     }
 
-    /// Structures, unions and typedefs with names.
+    /// Structures, unions, scalars and typedefs of that name.
+    fn named(&self, name: &str) -> impl Iterator<Item = TypeId> {
+        let name_of = |id| self.section.name(id);
+        let index = || NameIndex::new(self.named_ids(), name_of);
+        let all = self.by_name.get_or_init(index);
+        all.find(name.as_bytes(), name_of)
+    }
+
+    /// Structures, unions, scalars and typedefs with names.
     fn named_ids(&self) -> impl Iterator<Item = TypeId> {
         let is_found_by_name = |id: &TypeId| {
             matches!(
                 self.section.kind(*id),
                 Kind::Composite { .. }
+                    | Kind::Scalar { .. }
                     | Kind::Alias {
                         is_typedef: true,
                         ..

@@ -31,6 +31,8 @@ const NOP_5: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 /// `data16 data16 xorl %eax, %eax`: a static call of a function that returns 0.
 const RETURN_0: [u8; 5] = [0x2e, 0x2e, 0x2e, 0x31, 0xc0];
 const RETURN_0_NEWER: [u8; 5] = [0x66, 0x66, 0x66, 0x31, 0xc0];
+/// `ud1 (%edx), %rdi`: the static call that warns (`warninsn`, arch/x86/kernel/static_call.c).
+const WARN: [u8; 5] = [0x67, 0x48, 0x0f, 0xb9, 0x3a];
 
 /// Bytes of a running kernel that are not as they must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -290,8 +292,8 @@ impl Form {
             Kind::JumpLabel(to) => Self::nothing(bytes, &[&NOP_5, &NOP_2])
                 .or_else(|| Self::jump(site.start, bytes, to)),
             Kind::StaticCall => {
-                Self::nothing(bytes, &[&NOP_5, &RETURN_0, &RETURN_0_NEWER, &RETURN])
-                    .or_else(|| leads_on(&[CALL, JUMP]))
+                let forms: [&[u8]; 5] = [&NOP_5, &RETURN_0, &RETURN_0_NEWER, &RETURN, &WARN];
+                Self::nothing(bytes, &forms).or_else(|| leads_on(&[CALL, JUMP]))
             }
             Kind::Lock => Self::nothing(bytes, &[&[LOCK], &[NO_LOCK]]),
             Kind::Ftrace => Self::nothing(bytes, &[&NOP_5]).or_else(|| leads_on(&[CALL])),
@@ -382,6 +384,7 @@ mod tests {
         assert_eq!(leads_to(Kind::Ftrace, &jump), None);
         assert_eq!(leads_to(Kind::StaticCall, &jump), Some(Some(START + 5)));
         assert_eq!(leads_to(Kind::StaticCall, &RETURN), Some(None));
+        assert_eq!(leads_to(Kind::StaticCall, &WARN), Some(None));
     }
 
     #[test]

@@ -30,8 +30,12 @@ const PERCPU: &str = ".data..percpu";
 const NOT_KEPT: [&str; 3] = [".modinfo", "__versions", PERCPU];
 /// Start of the names of what is freed after initialization.
 const INIT: &str = ".init";
-/// What is constant after initialization, though it is writable by its flags.
-const RO_AFTER_INIT: [&str; 2] = [".data..ro_after_init", "__jump_table"];
+/// What is constant after initialization, though it is writable by its flags (kernel/module/strict_rwx.c); the last
+/// one in newer kernels only.
+const RO_AFTER_INIT: [&str; 3] = [".data..ro_after_init", "__jump_table", STATIC_CALL_SITES];
+const STATIC_CALL_SITES: &str = ".static_call_sites";
+/// The module's `struct module`.
+const THIS_MODULE: &str = ".gnu.linkonce.this_module";
 /// Start of the names of constants that nothing sorts or patches.
 const CONSTANTS: &str = ".rodata";
 /// What tells builds of a module apart.
@@ -63,6 +67,11 @@ enum Part {
 
 impl Part {
     const ALL: [Self; 4] = [Self::Text, Self::Rodata, Self::RoAfterInit, Self::Data];
+
+    /// Data, if it is ordinary.
+    fn or_data(self, is_ordinary: bool) -> Self {
+        if is_ordinary { Self::Data } else { self }
+    }
 }
 
 /// A section of a module.
@@ -164,6 +173,23 @@ impl<'a> ModuleFile<'a> {
 
     /// The address of each section; `None` if it is not kept.
     pub(super) fn places(&self, loaded: &LoadedModule) -> Result<Vec<Option<u64>>, ReferenceError> {
+        let own = self.sections.iter().position(|one| one.name == THIS_MODULE);
+        // What kernels differ in tells the place of the one structure that is known.
+        for differs in [&[][..], &[STATIC_CALL_SITES]] {
+            let places = self.places_but(loaded, differs)?;
+            if own.is_none_or(|own| places[own] == Some(loaded.address)) {
+                return Ok(places);
+            }
+        }
+        Err(ReferenceError::OtherFile)
+    }
+
+    /// As [`ModuleFile::places`], of a kernel that has these sections among ordinary data.
+    fn places_but(
+        &self,
+        loaded: &LoadedModule,
+        ordinary: &[&str],
+    ) -> Result<Vec<Option<u64>>, ReferenceError> {
         let mut places = vec![None; self.sections.len()];
         let mut at = 0;
         for part in Part::ALL {
@@ -175,7 +201,8 @@ impl<'a> ModuleFile<'a> {
                 }
             };
             for (section, place) in self.sections.iter().zip(&mut places) {
-                if section.part() == Some(part) {
+                let is_ordinary = ordinary.contains(&section.name);
+                if section.part().map(|part| part.or_data(is_ordinary)) == Some(part) {
                     let start = section.aligned(at).ok_or(ReferenceError::OtherFile)?;
                     *place = Some(base.wrapping_add(start));
                     at = start + section.size;

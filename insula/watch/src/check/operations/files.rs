@@ -43,17 +43,22 @@ pub(super) fn look(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
 /// Members of an inode: its file system, its tables, its number, and its links in the list of that.
 type Inodes = Members<6>;
 
-/// The list of kinds of file systems: each points to the next one.
+/// The list of kinds of file systems: each points to the next one, since 7.2 to the link in it.
 fn kinds(tables: &mut Tables<'_, '_>) -> Result<(), RunningError> {
     let kernel = tables.kernel;
+    let (offset, name) = match kernel.btf()?.offset_of("file_system_type", "list") {
+        Ok(offset) => (offset, "list.next"),
+        Err(_) => (0, "next"),
+    };
     let mut next = kernel.word(kernel.symbol("file_systems")?)?;
     for _ in 0..KINDS_MAX {
         if next == 0 {
             break;
         }
+        let kind = next.wrapping_sub(offset);
         let user = || "the list of file systems".to_owned();
-        tables.look("file_system_type", next, &user)?;
-        next = kernel.object(next, "file_system_type")?.number("next")?;
+        tables.look("file_system_type", kind, &user)?;
+        next = kernel.object(kind, "file_system_type")?.number(name)?;
     }
     Ok(())
 }
