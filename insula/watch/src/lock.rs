@@ -1,6 +1,8 @@
 //! Locks that tasks wait for: mutexes and read-write semaphores, which know who has them.
 //!
-//! A task that waits for one has an entry of the lock's list of waiters on its stack, in the frame of
+//! Newer kernels note in a task which lock it waits for (include/linux/hung_task.h).
+//!
+//! In others it has an entry of the lock's list of waiters on its stack, in the frame of
 //! the function that waits (kernel/locking/mutex.c, kernel/locking/rwsem.c). That entry points to the
 //! task, and its links lead to the lock.
 
@@ -20,6 +22,12 @@ const OWNER_FLAGS: u64 = 7;
 const MUTEX_WAITERS: u64 = 1;
 /// `RWSEM_WRITER_LOCKED`: else its owner may be any that has read.
 const SEMAPHORE_WRITER: u64 = 1;
+
+/// Lower bits of the note, which tell the kind of lock: a mutex, and a semaphore that is to be read, or written
+/// (`BLOCKER_TYPE_MASK` and others of include/linux/hung_task.h).
+const NOTED_KIND: u64 = 3;
+const NOTED_MUTEX: u64 = 0;
+const NOTED_SEMAPHORE: [u64; 2] = [2, 3];
 
 /// A kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +75,9 @@ impl Lock {
         if !is_uninterruptible_or_killable(task)? {
             return Ok(None);
         }
+        if let Ok(noted) = task.number("blocker") {
+            return Self::noted(task.kernel(), noted);
+        }
         let Some(stack) = Stack::of(task)? else {
             return Ok(None);
         };
@@ -76,6 +87,17 @@ impl Lock {
             }
         }
         Ok(None)
+    }
+
+    /// The one that a task's note says.
+    fn noted(kernel: &Kernel<'_>, note: u64) -> Result<Option<Self>, RunningError> {
+        let kind = match note & NOTED_KIND {
+            _ if note == 0 => return Ok(None),
+            NOTED_MUTEX => Kind::Mutex,
+            kind if NOTED_SEMAPHORE.contains(&kind) => Kind::Semaphore,
+            _ => return Ok(None),
+        };
+        Self::at(kernel, kind, note & !NOTED_KIND)
     }
 
     /// The one that has a list with an entry.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Finding;
-use crate::host::kernels::Sanitizer;
+use crate::host::kernels::{Flavour, Sanitizer};
 use crate::host::payload::equipment::NODE_INITRD_PATH;
 
 /// Folder of the kernels, inside as on any Debian.
@@ -62,11 +62,21 @@ impl Context {
     /// Version of the base's own kernel, for nodes that are to run the same.
     ///
     /// # Errors
-    /// When no kernel of that version is available.
+    /// When it is not known.
     pub fn version_of_the_base(&self) -> Result<String, Finding> {
         let release = own_release()?;
         let parts: Vec<_> = release.split('.').take(2).collect();
         Ok(parts.join("."))
+    }
+
+    /// Version of the base's own kernel if it is none of Debian 12's.
+    ///
+    /// # Errors
+    /// When it is not known.
+    pub fn newer_version_of_the_base(&self) -> Result<Option<String>, Finding> {
+        let own = self.version_of_the_base()?;
+        let is_usual = Flavour::USUAL.iter().any(|usual| usual.name() == own);
+        Ok((!is_usual).then_some(own))
     }
 
     /// Path of the kernel whose version starts with `version`.

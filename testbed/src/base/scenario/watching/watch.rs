@@ -96,11 +96,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     Ok(())
 }
 
-/// The nodes: also one with the base's kernel, first, if that is none of [`NODES`].
+/// The nodes: also one with the base's kernel, first, if that is newer.
 fn nodes(context: &Context) -> Result<Vec<(String, &'static str)>, Finding> {
-    let own = context.version_of_the_base()?;
-    let is_other = NODES.iter().all(|(version, _)| *version != own);
-    let own = is_other.then_some((own, "vmm"));
+    let own = context.newer_version_of_the_base()?;
+    let own = own.map(|version| (version, "vmm"));
     let known = context.select(&NODES[..1], &NODES).iter();
     let known = known.map(|&(version, isolation)| (version.to_owned(), isolation));
     Ok(own.into_iter().chain(known).collect())
