@@ -5,8 +5,8 @@ mod postgresql;
 mod redis;
 mod threads;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use super::move_linux::{build_image, run_node};
@@ -99,7 +99,9 @@ struct Client {
     name: &'static str,
     answers: Arc<AtomicU64>,
     ending: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), String>>,
+    /// Why it has failed.
+    failure: Arc<OnceLock<String>>,
+    thread: JoinHandle<()>,
 }
 
 impl Client {
@@ -110,19 +112,24 @@ impl Client {
     ) -> Self {
         let (answers, ending) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (counted, ended) = (Arc::clone(&answers), Arc::clone(&ending));
+        let failure = Arc::<OnceLock<String>>::default();
+        let told = Arc::clone(&failure);
         let thread = thread::spawn(move || {
             while !ended.load(Ordering::Relaxed) {
                 let number = counted.load(Ordering::Relaxed);
-                ask(number).map_err(|error| format!("question {number}: {error}"))?;
+                if let Err(error) = ask(number) {
+                    let text = format!("{name}, question {number}: {error}");
+                    return told.set(text).unwrap_or_default();
+                }
                 counted.store(number + 1, Ordering::Relaxed);
                 thread::sleep(PAUSE);
             }
-            Ok(())
         });
         Self {
             name,
             answers,
             ending,
+            failure,
             thread,
         }
     }
@@ -134,9 +141,7 @@ impl Client {
             GOES_ON_TIMEOUT,
             &format!("answers of {}", self.name),
             || {
-                let failed = || format!("a client of {} has failed", self.name);
-                // Why, its end tells.
-                Finding::unless(!self.thread.is_finished(), failed)?;
+                has_not_failed(&self.failure)?;
                 let now = self.answers.load(Ordering::Relaxed);
                 Ok((now >= before + GOES_ON).then_some(()))
             },
@@ -146,14 +151,18 @@ impl Client {
     /// Ends it; all its answers must have been right.
     fn end(self) -> Result<(), Finding> {
         self.ending.store(true, Ordering::Relaxed);
-        let ended = self.thread.join();
-        let ended = ended.unwrap_or_else(|_| Err("it panicked".into()));
-        ended.map_err(|error| Finding::new(format!("{}: {error}", self.name)))?;
-        println!(
-            "{}: {} answers",
-            self.name,
-            self.answers.load(Ordering::Relaxed)
-        );
+        let (name, answers, failure) = (self.name, self.answers, self.failure);
+        let panicked = |_| Finding::new(format!("a client of {name} panicked"));
+        self.thread.join().map_err(panicked)?;
+        has_not_failed(&failure)?;
+        println!("{name}: {} answers", answers.load(Ordering::Relaxed));
         Ok(())
+    }
+}
+
+fn has_not_failed(failure: &OnceLock<String>) -> Result<(), Finding> {
+    match failure.get() {
+        Some(why) => Err(Finding::new(why.clone())),
+        None => Ok(()),
     }
 }

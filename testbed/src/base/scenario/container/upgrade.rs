@@ -1,6 +1,6 @@
 //! The kernel changes under the containers of a node, from Debian's 6.1 to 6.12 and back, while clients
 //! read from them: no request fails, and the node keeps its name. An upgrade that fails midway, or
-//! whose command is killed, is undone.
+//! whose command is killed, is undone. On a base with a newer kernel, nodes get that, too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -69,6 +69,12 @@ fn played(context: &Context) -> Result<(), Finding> {
     clients.are_served_by(&context.release("6.1")?)?;
     upgrades(&new)?;
     clients.are_served_by(&context.release("6.12")?)?;
+    if let Some(version) = context.newer_version_of_the_base()? {
+        upgrades(&build_image(context, &version)?)?;
+        clients.are_served_by(&context.release(&version)?)?;
+        upgrades(&new)?;
+        clients.are_served_by(&context.release("6.12")?)?;
+    }
     target_killed(&old)?;
     clients.are_served_by(&context.release("6.12")?)?;
     if context.select(false, true) {
