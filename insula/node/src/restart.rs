@@ -149,6 +149,7 @@ impl Restart<'_> {
         let setup = Setup {
             bootable,
             spec: &old.spec,
+            name: self.name,
             append: &old.append,
             cpus: &cpus,
             spare_cpus: &spares,

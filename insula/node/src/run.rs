@@ -318,6 +318,7 @@ impl Start<'_> {
             let apic_ids: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
             let setup = Setup {
                 spec,
+                name: self.name.as_str(),
                 bootable: self.bootable,
                 append: &append,
                 cpus: &apic_ids,

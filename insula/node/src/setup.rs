@@ -24,6 +24,8 @@ use crate::spec;
 
 /// Bytes of the random seed: the key size of the kernel's generator.
 const RANDOM_SEED_SIZE: usize = 32;
+/// Option of Linux with its host name (Documentation/admin-guide/kernel-parameters.txt).
+const HOST_NAME: &str = "hostname";
 
 /// The record is larger than the module allows, with its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,7 @@ pub(super) struct Setup<'a> {
     pub(super) append: &'a str,
     /// Local APIC ids of its cores, the boot core first.
     pub(super) cpus: &'a [u32],
+    pub(super) name: &'a str,
     /// Local APIC ids of cores that may be added.
     pub(super) spare_cpus: &'a [u32],
     pub(super) chunks: &'a [abi::Chunk],
@@ -126,7 +129,7 @@ impl Setup<'_> {
     }
 
     /// The options that are others at each start of Linux: the time, for its only clock is the time stamp
-    /// counter, and the base's name servers. Placed before the user's part, where everything after `--` is for
+    /// counter, the base's name servers, and the host name. Placed before the user's part, where everything after `--` is for
     /// init.
     fn options(&self) -> String {
         if !self.is_linux() {
@@ -148,7 +151,11 @@ impl Setup<'_> {
             },
             ..Options::default()
         };
-        agent.command_line()
+        let host = match &self.spec.hostname {
+            Some(host) => host.as_str(),
+            None => self.name,
+        };
+        format!("{} {HOST_NAME}={host}", agent.command_line())
     }
 
     /// The node's record.

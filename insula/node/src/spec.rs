@@ -29,6 +29,7 @@ mod form;
 use crate::attachment::{DiskSpec, Networking, Publish, VolumeSpec};
 use crate::cores::CoreRequest;
 use crate::device::PciAddress;
+use crate::host_name::HostName;
 use crate::isolation::Isolation;
 use crate::label::Label;
 use crate::memory::MemorySpec;
@@ -158,6 +159,11 @@ pub struct NodeSpec {
     )]
     #[cfg_attr(feature = "schemars", schemars(with = "form::OneOrMany<VolumeSpec>"))]
     pub volume: Vec<VolumeSpec>,
+    /// Host name of a Linux node; its name by default. Where its root has a first process of its own, that may
+    /// choose another one.
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub hostname: Option<HostName>,
     /// Connect a node of an image with an agent to the network of nodes and base.
     #[arg(long)]
     #[serde(skip_serializing_if = "is_default")]
@@ -323,6 +329,7 @@ impl Default for NodeSpec {
             overlay: false,
             disk: Vec::new(),
             volume: Vec::new(),
+            hostname: None,
             network: false,
             ip: None,
             publish: Vec::new(),

@@ -9,7 +9,7 @@ use insula_agent::{Identity, Renamed, Request};
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node as node;
+use insula_node::{self as node, HostName};
 
 use super::connect::to_agent;
 
@@ -39,9 +39,12 @@ pub fn rename(driver: &Driver, name: &Name) -> Result<(), Error> {
         .as_ref()
         .and_then(|record| record.network.as_ref());
     let address = network.map(|network| network.address(handle.info.id));
+    let host = handle.record.as_ref();
+    let host = host.and_then(|record| record.spec.hostname.as_ref());
+    let host = host.map_or(name.as_str(), HostName::as_str);
     let attempt = || -> io::Result<Renamed> {
         stream.set_read_timeout(Some(TIMEOUT))?;
-        frame::write(&stream, &Request::Rename(identity(name, address)?))?;
+        frame::write(&stream, &Request::Rename(identity(host, address)?))?;
         let mut reader = Reader::new(&stream);
         let renamed: Option<Renamed> = reader.read().map_err(io::Error::other)?;
         renamed.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -53,7 +56,7 @@ pub fn rename(driver: &Driver, name: &Name) -> Result<(), Error> {
     }
 }
 
-fn identity(name: &Name, address: Option<Ipv4Addr>) -> io::Result<Identity> {
+fn identity(host: &str, address: Option<Ipv4Addr>) -> io::Result<Identity> {
     let mut random = [0; SEED_SIZE + 16];
     let mut filled = 0;
     while filled < random.len() {
@@ -63,7 +66,7 @@ fn identity(name: &Name, address: Option<Ipv4Addr>) -> io::Result<Identity> {
     let (seed, id) = random.split_at(SEED_SIZE);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Identity {
-        host: name.to_string(),
+        host: host.to_owned(),
         machine: id.iter().map(|byte| format!("{byte:02x}")).collect(),
         seed: seed.to_vec(),
         unix_ns: now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or_default()),

@@ -124,6 +124,12 @@ fn new_node(
         image: Some(request.image.clone()),
         cpus: Some(handle.info.cpus_count),
         cpu_list: None,
+        // It will have the old one's name.
+        hostname: old
+            .spec
+            .hostname
+            .clone()
+            .or(request.node.as_str().parse().ok()),
         ..old.spec.clone()
     };
     grow(&mut spec, handle.info.memory_size);

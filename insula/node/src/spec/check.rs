@@ -27,6 +27,7 @@ impl NodeSpec {
         problems.memory(self);
         problems.root(self);
         problems.volumes(self);
+        problems.host_name(self);
         problems.program(self);
         problems.ready(self);
         problems.watch(self);
@@ -164,6 +165,13 @@ impl Problems {
         if !volumes.is_empty() && is_built_in(spec) {
             let message = "programs of the lightweight kernel have this system's files anyway";
             self.add("volume", message, "remove --volume");
+        }
+    }
+
+    fn host_name(&mut self, spec: &NodeSpec) {
+        if spec.hostname.is_some() && is_built_in(spec) {
+            let message = "programs of the lightweight kernel have this system's host name";
+            self.add("hostname", message, "remove --hostname");
         }
     }
 

@@ -27,6 +27,7 @@ program = ["/bin/sh", "-c", "echo the program has started; exec sleep 1000000"]
 memory = "256M"
 rootfs = "root.erofs"
 disk = "root.erofs,ro"
+hostname = "shop.example"
 ip = "10.78.0.9"
 publish = "127.0.0.1:8081:80"
 "#;
@@ -34,6 +35,7 @@ publish = "127.0.0.1:8081:80"
 const STARTED: &str = "the program has started";
 const ADDRESS: &str = "10.78.0.9";
 const PORT: &str = "127.0.0.1:8081";
+const HOST: &str = "shop.example";
 /// Unit of allocated memory.
 const GRANULE: u64 = 2 << 20;
 /// Size of the header before the image.
@@ -95,6 +97,7 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
     // A restarted node has the same image.
     insula(&["restart", first])?;
     reads(first).map_err(|error| error.when("it was restarted"))?;
+    assert_equal("its host name", &host_name(first)?.as_str(), &first)?;
     assert_equal(
         "the overlay after a restart",
         &script(first, &[], "test -e /made")?.0,
@@ -120,6 +123,11 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
     Ok(fs::remove_file(IMAGE)?)
 }
 
+fn host_name(node: &str) -> Result<String, Finding> {
+    let (_, name, _) = script(node, &[], "cat /proc/sys/kernel/hostname")?;
+    Ok(name.trim().to_owned())
+}
+
 /// Its image, which is built as the file says.
 fn image_table(context: &Context) -> Result<String, Finding> {
     let release = context.release("6.12")?;
@@ -133,6 +141,7 @@ fn image_table(context: &Context) -> Result<String, Finding> {
 fn as_described(node: &str) -> Result<(), Finding> {
     let inspected = &insula_json(&["inspect", node])?[0];
     assert_equal("its address", &text(&inspected["address"]), &ADDRESS.into())?;
+    assert_equal("its host name", &host_name(node)?.as_str(), &HOST)?;
     wait_for("its port", || Ok(TcpStream::connect(PORT).ok()))?;
     wait_for("its disk", || {
         let (status, ..) = script(node, &[], "test -b /dev/vda")?;
