@@ -11,8 +11,8 @@ use insula_driver::name::Name;
 use vsock::VsockStream;
 
 /// Time that an agent has to answer, besides what it waits for itself: it is one of many programs of a
-/// node that is busy.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// node that is busy, and may have to run CRIU first.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Sends a request by a new connection, and returns the answer.
 ///
@@ -33,6 +33,10 @@ pub(super) fn ask(
         Ok(Some(ContainerAnswer::Refused(reason))) => Err(refused(node, &reason)),
         Ok(Some(answer)) => Ok(answer),
         Ok(None) => Err(unanswered(node).because(io::Error::from(io::ErrorKind::UnexpectedEof))),
+        Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            let why = format!("{} s have passed", timeout.as_secs());
+            Err(unanswered(node).because(why))
+        }
         Err(error) => Err(unanswered(node).because(error)),
     }
 }
