@@ -251,13 +251,12 @@ SYM_FUNC_END(insula_switch_leave)
  * is, since the interrupted code may have changed all other registers.
  */
 	.balign	16
-SYM_FUNC_START_NOALIGN(insula_switch_exceptions)
+/* Kernels before 6.15 begin functions with ENDBR by SYM_FUNC_START. */
+SYM_START(insula_switch_exceptions, SYM_L_GLOBAL, SYM_A_NONE)
 	.set	vector, 0
 	.rept	SWITCH_EXCEPTIONS
-	.if	vector
-	.balign	16
-	.endif
-	ENDBR	/* the first entry's may be its second: kernels before 6.15 begin functions so */
+	.org	insula_switch_exceptions + 16 * vector, 0xcc
+	ENDBR
 	.if	vector == 2
 	jmp	.Lnmi
 	.else
