@@ -16,6 +16,7 @@ pub mod benchmark;
 pub mod circumstances;
 mod counter;
 pub mod equipment;
+pub mod held;
 pub mod http;
 pub mod inside;
 pub mod marks;

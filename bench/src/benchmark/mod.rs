@@ -23,6 +23,7 @@ mod lwk_program;
 mod lwk_start;
 mod mint_load;
 mod mint_start;
+mod moved;
 mod neighbour;
 mod net;
 mod node_boot;
@@ -71,6 +72,7 @@ pub const ALL: &[&Benchmark] = &[
     &run_to_output::BENCHMARK,
     &fs::BENCHMARK,
     &net::BENCHMARK,
+    &moved::BENCHMARK,
 ];
 
 /// Measures with the means of a place.

@@ -7,7 +7,8 @@ use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{
-    FOLDER, GUEST_ADDRESS, INSIDE_PROBE, Inside, NetworkGuest, probed_s, run_lines,
+    FOLDER, GUEST_ADDRESS, INSIDE_PROBE, Inside, NAMESPACE_ADDRESS, NetworkGuest, in_namespace,
+    make_namespace, probed_s,
 };
 use crate::tcp::{self, Echo};
 use crate::trips::Trips;
@@ -17,17 +18,6 @@ const IMAGE: &str = "living";
 /// The node with the server, and the one with the client.
 const SERVER: &str = "server";
 const CLIENT: &str = "client";
-/// Network namespace with one end of a veth pair, as a container has it.
-const NAMESPACE: &str = "beside";
-const NAMESPACE_ADDRESS: &str = "10.79.0.2";
-const NAMESPACE_COMMANDS: [&str; 6] = [
-    "ip netns add beside",
-    "ip link add veth0 type veth peer name veth1 netns beside",
-    "ip address add 10.79.0.1/24 dev veth0",
-    "ip link set veth0 up",
-    "ip -n beside address add 10.79.0.2/24 dev veth1",
-    "ip -n beside link set veth1 up",
-];
 /// Cores of the nodes, and core of the guest's processor, which is otherwise idle. The base has two
 /// more in either case.
 const NODE_CORES: [&str; 2] = ["2", "3"];
@@ -92,10 +82,9 @@ const fn stream(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(IMAGE, KERNEL)?;
-    run_lines(&NAMESPACE_COMMANDS)?;
+    make_namespace()?;
     let probe = format!("{FOLDER}{INSIDE_PROBE}");
-    let _in_namespace =
-        Server::start(Command::new("ip").args(["netns", "exec", NAMESPACE, &probe]))?;
+    let _in_namespace = Server::start(in_namespace().arg(&probe))?;
     let _in_base = Server::start(&mut Command::new(&probe))?;
     let _in_guest = NetworkGuest::start(inside, KERNEL, GUEST_CORE)?;
     let programs = [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])];

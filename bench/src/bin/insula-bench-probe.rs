@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use insula_bench::marks::Kind;
 use insula_bench::primitive::Primitive;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, starts, through};
-use insula_bench::{http, responder, tcp};
+use insula_bench::{held, http, responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
-                     | polling | flood | rings FILE | primitive NAME \
+                     | polling | flood | rings FILE | hold BYTES | primitive NAME \
                      | starts PROGRAM | get PORT";
 
 fn main() -> ExitCode {
@@ -30,6 +30,10 @@ fn main() -> ExitCode {
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["polling"] => Some(responder::polling().map(|never| match never {})),
         ["flood"] => Some(responder::flood().map(|never| match never {})),
+        ["hold", bytes] => {
+            let bytes = bytes.parse().ok();
+            bytes.map(|bytes| held::serve(bytes).map(|never| match never {}))
+        }
         ["rings", file] => Some(responder::rings(file.as_ref()).map(|never| match never {})),
         ["stream", address, bytes] => {
             let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use testbed::base::Finding;
-use testbed::host::payload::equipment::MODULES_PATH;
+use testbed::host::payload::equipment::{CRIU_PATH, MODULES_PATH};
 
 use super::Inside;
 use super::probe::PROBE;
@@ -24,13 +24,25 @@ impl Inside {
     /// # Errors
     /// When the command fails.
     pub fn build_image(&self, name: &str, version: &str) -> Result<(), Finding> {
+        self.build(name, version, &["--content", FOLDER])
+    }
+
+    /// The same, of nodes whose containers can be moved.
+    ///
+    /// # Errors
+    /// When the command fails.
+    pub fn build_image_with_criu(&self, name: &str, version: &str) -> Result<(), Finding> {
+        self.build(name, version, &[&format!("--criu={CRIU_PATH}")])
+    }
+
+    fn build(&self, name: &str, version: &str, more: &[&str]) -> Result<(), Finding> {
         // Transport of sockets between base and node.
         run(Command::new("modprobe").arg("vhost_vsock"))?;
         make_folder()?;
         let release = self.machine.release(version)?;
         let modules = format!("{MODULES_PATH}/{release}");
         let kernel = ["--installed", &release, "--module-folder", &modules];
-        let words = [&["image", "build", name, "--content", FOLDER], &kernel[..]].concat();
+        let words = [&["image", "build", name], &kernel[..], more].concat();
         self.command.run(&words).map(drop)
     }
 }

@@ -37,9 +37,10 @@ pub(super) struct Setup<'a> {
     pub(super) bootable: &'a Bootable,
     /// The node's part of the command line, after the image's.
     pub(super) append: &'a str,
+    /// Its name.
+    pub(super) name: &'a str,
     /// Local APIC ids of its cores, the boot core first.
     pub(super) cpus: &'a [u32],
-    pub(super) name: &'a str,
     /// Local APIC ids of cores that may be added.
     pub(super) spare_cpus: &'a [u32],
     pub(super) chunks: &'a [abi::Chunk],
@@ -129,8 +130,8 @@ impl Setup<'_> {
     }
 
     /// The options that are others at each start of Linux: the time, for its only clock is the time stamp
-    /// counter, the base's name servers, and the host name. Placed before the user's part, where everything after `--` is for
-    /// init.
+    /// counter, the base's name servers, and the host name, since names can be exchanged. Placed before the
+    /// user's part, where everything after `--` is for init.
     fn options(&self) -> String {
         if !self.is_linux() {
             return String::new();
