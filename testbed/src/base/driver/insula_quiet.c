@@ -10,7 +10,7 @@
 #include <linux/timekeeping.h>
 
 /* Less than what watchdogs tolerate. */
-#define SPIN_MAX_MS	5000
+#define SPIN_MAX_MS	10000
 /* For good: until a reset. Watchdogs tolerate 20 s, but do not run meanwhile. */
 #define STOP_MAX_MS	3600000
 

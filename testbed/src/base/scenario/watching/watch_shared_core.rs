@@ -43,6 +43,9 @@ const RULES_TEXT: &str = "interval_s = 0.2\n[limits]\nhard_lockup_s = 2\n";
 const DRIVER: &str = "/payload/insula_quiet.ko";
 const SPIN: &str = "/sys/module/insula_quiet/parameters/spin_ms";
 const SPIN_MS: u64 = 5000;
+/// While the watcher has to look some times: on a busy computer each look takes long. Less than what Linux itself
+/// takes for a lockup.
+const WATCHED_SPIN_MS: u64 = 10_000;
 /// Between starts and stops: shorter than any of them.
 const SHORT_SPIN_MS: u64 = 20;
 /// Many of them, while a program computes.
@@ -168,7 +171,7 @@ fn is_watched(context: &Context) -> Result<(), Finding> {
     let kernel = kernel.to_string_lossy();
     let words = ["base", "--kernel", &kernel, "--rules", RULES];
     let mut watcher = WatcherProcess::start_on(NODE, &words)?;
-    let spinning = spin(SPIN_MS)?;
+    let spinning = spin(WATCHED_SPIN_MS)?;
     let event = watcher.wait_for("found", "hard-lockup")?;
     let (told, made) = (SystemTime::now(), text(&event["time"]));
     has_spun(spinning)?;
