@@ -268,6 +268,7 @@ fn open(at: SocketAddrV4, kind: SockType) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};
+    use std::time::Instant;
 
     use super::message::tests::query;
     use super::*;
@@ -318,8 +319,12 @@ mod tests {
             assert_eq!((response[3] & 15, response[7]), (code, 0), "{name}");
         }
         drop(server);
-        // The port is free.
-        UdpSocket::bind(at).unwrap();
+        // The port is free, unless another test has got it meanwhile: soon then.
+        let began = Instant::now();
+        while let Err(error) = UdpSocket::bind(at) {
+            assert!(began.elapsed() < TIMEOUT, "{error}");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
