@@ -65,11 +65,13 @@ impl Kernel {
     }
 }
 
-/// Folder of a kernel. Kernels built here have one apart, since they are no distribution's.
+/// Folder of a kernel. Kernels built here have one apart, since they are no distribution's, and so has the newest:
+/// host tests take all kernels in the usual one, and must not depend on what Debian changes.
 fn folder_of(flavour: Flavour) -> PathBuf {
-    project::build().join(match flavour.sanitizer() {
-        Some(_) => "built-kernels",
-        None => "kernels",
+    project::build().join(match (flavour, flavour.sanitizer()) {
+        (Flavour::Unstable, _) => "newest-kernel",
+        (_, Some(_)) => "built-kernels",
+        (_, None) => "kernels",
     })
 }
 
