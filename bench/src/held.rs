@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Port on which it listens.
@@ -54,7 +55,12 @@ fn ready(listener: &TcpListener, streams: &[TcpStream]) -> io::Result<(bool, Vec
     let all = [listener.as_fd()].into_iter();
     let all = all.chain(streams.iter().map(AsFd::as_fd));
     let mut polled: Vec<_> = all.map(|one| PollFd::new(one, PollFlags::POLLIN)).collect();
-    poll(&mut polled, PollTimeout::NONE)?;
+    // Restored by CRIU, a wait that was interrupted is not begun again.
+    while let Err(error) = poll(&mut polled, PollTimeout::NONE) {
+        if error != Errno::EINTR {
+            return Err(error.into());
+        }
+    }
     let mut are_ready = polled.iter().map(|one| one.any().unwrap_or(true));
     let is_joined = are_ready.next().unwrap_or_default();
     let ready = are_ready.enumerate().filter(|(_, is_ready)| *is_ready);

@@ -133,7 +133,10 @@ fn dump(
 ) -> io::Result<Dumped> {
     let dumped = description(container, pid);
     let cgroup = Cgroup::of(&container.spec.name);
-    cgroup.freeze(true)?;
+    cgroup.freeze(true).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("its programs have ended"),
+        _ => error,
+    })?;
     // What came later than its state is dumped would be confirmed, and lost. Nobody is told so either.
     namespaces::take_card_down(&container.network)?;
     if has_unowned_connection(pid.as_raw_nonzero().get()) {
