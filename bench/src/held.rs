@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub const PORT: u16 = 7001;
 /// Size of a page, in bytes: each request changes one.
 const PAGE: usize = 4096;
-/// Pending connections that it accepts at once.
+/// Bytes that it reads at once.
 const BUFFER: usize = 64;
 /// Timeout of the server's start, and of an answer: TCP waits longer between attempts the longer nobody answers.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -34,10 +34,13 @@ pub fn serve(bytes: usize) -> io::Result<Infallible> {
         let (is_joined, ready) = ready(&listener, &streams)?;
         for index in ready.into_iter().rev() {
             let mut buffer = [0; BUFFER];
-            match streams[index].read(&mut buffer) {
-                Ok(size) if size > 0 => streams[index].write_all(&buffer[..size])?,
-                // That client has gone.
-                _ => drop(streams.swap_remove(index)),
+            let answered = match streams[index].read(&mut buffer) {
+                Ok(size) if size > 0 => streams[index].write_all(&buffer[..size]).is_ok(),
+                _ => false,
+            };
+            // That client has gone. What takes its place has had its turn: they are read from the last on.
+            if !answered {
+                streams.swap_remove(index);
             }
             page = (page + PAGE) % memory.len();
             memory[page] = memory[page].wrapping_add(1);

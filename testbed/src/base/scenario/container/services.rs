@@ -142,6 +142,8 @@ impl Client {
             &format!("answers of {}", self.name),
             || {
                 has_not_failed(&self.failure)?;
+                let panicked = || format!("a client of {} panicked", self.name);
+                Finding::unless(!self.thread.is_finished(), panicked)?;
                 let now = self.answers.load(Ordering::Relaxed);
                 Ok((now >= before + GOES_ON).then_some(()))
             },
