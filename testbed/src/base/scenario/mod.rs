@@ -118,7 +118,7 @@ pub struct Scenario {
     /// Who loads insula.ko.
     pub module: Module,
     /// Base kernels on which `make test` plays it: one, unless each takes half a minute at most; none if it
-    /// takes too long, and is only played by its name. `make soak PART=matrix` plays it on all.
+    /// takes too long, and is only played by its name. `make soak PART=matrix` plays all others on all.
     pub bases: &'static [Flavour],
     /// Wall-clock time limit.
     pub limit: Duration,

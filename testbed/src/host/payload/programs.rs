@@ -68,10 +68,16 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
-        .args(["--package", "insula-server", "--example", "notes"])
-        .args(["--bin", "insula-files"])
+        .args(["--package", "insula-server", "--bin", "insula-files"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
-        .args(["--bin", "insula-peer", "--bin", "insula-probe"])
+        .args([
+            "--bin",
+            "insula-peer",
+            "--bin",
+            "insula-probe",
+            "--bin",
+            "notes",
+        ])
         .arg("--target-dir")
         .arg(&target)
         .env("RUSTFLAGS", STATIC)
@@ -86,7 +92,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         scenario: stripped(&folder.join("insula-scenario"))?,
         peer: stripped(&folder.join("insula-peer"))?,
         probe: stripped(&folder.join("insula-probe"))?,
-        notes: stripped(&folder.join("examples/notes"))?,
+        notes: stripped(&folder.join("notes"))?,
         files: stripped(&folder.join("insula-files"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),

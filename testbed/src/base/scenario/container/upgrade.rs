@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::move_linux::failures::{FREEZE_RESTORE, piped};
+use super::move_linux::failures::{freeze_restore, piped};
 use super::move_linux::streams::Streams;
 use super::move_linux::web::{self, Load};
 use super::move_linux::{NAME, build_image, run_node, start_server};
@@ -201,7 +201,7 @@ fn begin_frozen(image: &str) -> Result<std::process::Child, Finding> {
         let running = names(&["ps", "--json"])?;
         Ok(running.iter().any(|name| name == BESIDE).then_some(()))
     })?;
-    match insula(&["exec", BESIDE, "--", "sh", "-c", FREEZE_RESTORE]) {
+    match insula(&freeze_restore(BESIDE)) {
         Ok(_) => Ok(upgrading),
         Err(error) => {
             let output = upgrading.wait_with_output()?;

@@ -71,15 +71,16 @@ const PREPARE: &str = "mount -t ext4 /dev/vdb /data &&
 dd if=/dev/urandom of=/data/first bs=64k count=64 2> /dev/null &&
 sha256sum < /data/first";
 /// What the node does all the time: it writes to its root, past the page cache, reads that back, and
-/// counts. It pauses, so that an emulator can run the machine's other cores.
+/// counts. It pauses, so that an emulator can run the machine's other cores: each program that it starts is
+/// work for two processors' page tables.
 const WORK: &str = "setsid sh -c 'rounds=0
 while test ! -e /run/stop; do
-    dd if=/dev/urandom of=/run/noise bs=64k count=8 2> /dev/null
+    dd if=/dev/urandom of=/run/noise bs=64k count=4 2> /dev/null
     dd if=/run/noise of=/noise bs=64k oflag=direct conv=notrunc 2> /dev/null || echo failed >> /run/bad
     dd if=/noise bs=64k iflag=direct 2> /dev/null | cmp -s - /run/noise || echo differs >> /run/bad
     rounds=$((rounds + 1))
     echo $rounds > /run/rounds.new && mv /run/rounds.new /run/rounds
-    sleep 0.2
+    sleep 1
 done
 > /run/stopped' > /dev/null 2>&1 < /dev/null &";
 /// Holds the lock of network configuration most of the time while it reads from a disk: in a copy, whose

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::base::support::applications::{Application, are_alike};
 use crate::base::support::spare::shell;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
-use crate::host::kernels::Flavour;
 use crate::host::root::Root;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
@@ -18,7 +17,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         ..Shape::USUAL
     },
     module: Module::Loaded,
-    bases: &[Flavour::V6_12],
+    bases: &[],
     limit: Duration::from_secs(500),
     soak_limit: Some(Duration::from_secs(3000)),
     play,

@@ -19,9 +19,17 @@ const SOURCE: &str = "6.1";
 const TARGET: &str = "6.12";
 /// Move that is to fail.
 const MOVE: [&str; 3] = ["move", NAME, TARGET];
-/// Freezes the next restore in a node as soon as it begins.
-pub(in super::super) const FREEZE_RESTORE: &str =
-    "until echo 1 > /sys/fs/cgroup/insula/shop/cgroup.freeze; do sleep 0.01; done 2>/dev/null";
+/// Freezes the next restore in a node as soon as it begins. Waits in one process: an emulator would be busy with
+/// a program that is started a hundred times a second.
+const FREEZE_RESTORE: &str = r#"
+import time
+while True:
+    try:
+        open("/sys/fs/cgroup/insula/shop/cgroup.freeze", "w").write("1")
+        break
+    except FileNotFoundError:
+        time.sleep(0.01)
+"#;
 /// Address of the base at which a stopped agent is told to go on.
 const RELEASE: &str = "10.78.0.1:4000";
 /// The container's record on the base.
@@ -68,10 +76,14 @@ fn no_room() -> Result<(), Finding> {
     answer.refused(1, &["No space left", "it goes on where it was"])
 }
 
+/// The words that have the next restore in a node frozen as soon as it begins.
+pub(in super::super) fn freeze_restore(node: &str) -> [&str; 6] {
+    ["exec", node, "--", "python3", "-c", FREEZE_RESTORE]
+}
+
 /// Begins a move, whose restore is frozen when it has begun.
 fn begin_frozen() -> Result<Child, Finding> {
-    let freeze = command(&["exec", TARGET, "--", "sh", "-c", FREEZE_RESTORE]);
-    let mut freeze = piped(freeze)?;
+    let mut freeze = piped(command(&freeze_restore(TARGET)))?;
     let moving = piped(command(&MOVE))?;
     wait_for("the restore to begin", || Ok(freeze.try_wait()?))?;
     Ok(moving)

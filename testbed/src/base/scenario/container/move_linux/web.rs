@@ -1,4 +1,4 @@
-//! nginx moves, a master with two workers, while thirty clients that stay connected and others that
+//! nginx moves, a master with two workers, while ten clients that stay connected and others that
 //! come and go read from it. No request fails.
 
 use std::fs;
@@ -28,7 +28,7 @@ http {
 ";
 pub(in super::super) const NAME: &str = "web";
 /// Clients that stay connected.
-const CLIENTS: usize = 30;
+const CLIENTS: usize = 10;
 /// Bytes that each reads at once.
 const BYTES: usize = 20_000;
 /// Pause after each two requests, so that an emulator has time for what is tried meanwhile.
