@@ -275,11 +275,11 @@ pub(super) struct Exec {
     /// of its own. Its output is kept as its log
     #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "tty"])]
     pub(super) container: Option<Name>,
-    /// TCP ports of this system to forward to ports of the container, as 8080:80; they go with it
+    /// Ports of this system to forward to ports of the container, as 8080:80 or 53:53/udp; they go with it
     #[arg(
         short,
         long,
-        value_name = "[ADDRESS:]PORT[:CONTAINER-PORT]",
+        value_name = "[ADDRESS:]PORT[:CONTAINER-PORT][/udp]",
         requires = "container"
     )]
     pub(super) publish: Vec<Publish>,
@@ -320,8 +320,8 @@ pub(super) struct Restore {
     /// Its name, if not that in the folder
     #[arg(short, long)]
     pub(super) name: Option<Name>,
-    /// TCP ports of this system to forward to ports of it, instead of those in the folder
-    #[arg(short, long, value_name = "[ADDRESS:]PORT[:CONTAINER-PORT]")]
+    /// Ports of this system to forward to ports of it, instead of those in the folder
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:CONTAINER-PORT][/udp]")]
     pub(super) publish: Vec<Publish>,
     /// Restore it with its TCP connections closed
     #[arg(long)]

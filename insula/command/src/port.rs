@@ -3,7 +3,7 @@
 use insula_base::error::Error;
 use insula_driver::name::Name;
 use insula_node as node;
-use insula_node::attachment::Publish;
+use insula_node::attachment::{NodePort, Publish};
 
 use super::cli::Port;
 use super::{Context, Failure, container, output};
@@ -16,8 +16,8 @@ pub(super) fn port(context: &Context, options: &Port) -> Result<(), Failure> {
     };
     let at: String = published
         .iter()
-        .filter(|one| one.node == wanted)
-        .map(|one| format!("{}:{}\n", one.at, one.base))
+        .filter(|one| one.node_port() == wanted)
+        .map(|one| format!("{}\n", one.address()))
         .collect();
     match at.is_empty() {
         true => Err(not_published(&options.name, wanted).into()),
@@ -35,10 +35,10 @@ fn published(context: &Context, name: &Name) -> Result<Vec<Publish>, Failure> {
 }
 
 fn line(publish: &Publish) -> String {
-    format!("{}/tcp -> {}:{}\n", publish.node, publish.at, publish.base)
+    format!("{} -> {}\n", publish.node_port(), publish.address())
 }
 
-fn not_published(name: &Name, port: u16) -> Error {
+fn not_published(name: &Name, port: NodePort) -> Error {
     Error::new(format!("no port leads to port {port} of '{name}'"))
         .hint("`insula port` without a number shows all; --publish of run and exec makes them")
 }
@@ -49,7 +49,11 @@ mod tests {
 
     #[test]
     fn a_line_is_as_podmans() {
-        let publish = "127.0.0.1:8080:80".parse().unwrap();
-        assert_eq!(line(&publish), "80/tcp -> 127.0.0.1:8080\n");
+        for (text, shown) in [
+            ("127.0.0.1:8080:80", "80/tcp -> 127.0.0.1:8080\n"),
+            ("[::1]:5353:53/udp", "53/udp -> [::1]:5353\n"),
+        ] {
+            assert_eq!(line(&text.parse().unwrap()), shown);
+        }
     }
 }

@@ -173,8 +173,8 @@ pub struct NodeSpec {
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schemars", schemars(with = "Option<form::Address>"))]
     pub ip: Option<Ipv4Addr>,
-    /// TCP ports of this system to forward to ports of the node, as 8080:80; one or several.
-    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT]")]
+    /// Ports of this system to forward to ports of the node, as 8080:80 or 53:53/udp; one or several.
+    #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT][/udp]")]
     #[serde(
         deserialize_with = "form::one_or_many",
         skip_serializing_if = "is_default"

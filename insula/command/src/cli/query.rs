@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use insula_driver::name::Name;
+use insula_node::attachment::NodePort;
 
 use crate::ps::Filter;
 
@@ -39,13 +40,13 @@ pub(crate) struct Port {
     #[arg(value_name = "NODE|CONTAINER")]
     pub(crate) name: Name,
     /// Only where this port of it is
-    #[arg(value_name = "PORT[/tcp]", value_parser = port)]
-    pub(crate) port: Option<u16>,
+    #[arg(value_name = "PORT[/udp]", value_parser = port)]
+    pub(crate) port: Option<NodePort>,
 }
 
-fn port(text: &str) -> Result<u16, &'static str> {
-    let number = text.strip_suffix("/tcp").unwrap_or(text).parse();
-    number.map_err(|_| "give a number, as 80 or 80/tcp")
+fn port(text: &str) -> Result<NodePort, &'static str> {
+    let port = text.parse();
+    port.map_err(|_| "give a number, as 80, 80/tcp or 53/udp")
 }
 
 #[derive(Debug, Args)]

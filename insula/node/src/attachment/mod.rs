@@ -25,7 +25,7 @@ pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
 pub use folder::{SharedFolder, find_virtiofsd};
 pub use network::Networking;
-pub use port::{Publish, PublishError};
+pub use port::{NodePort, Protocol, Publish, PublishError};
 pub use request::{drain, resize};
 pub use resolver::nameservers;
 pub(crate) use resolver::resolver;

@@ -1,8 +1,10 @@
 //! Ports of the base that lead to ports of a node.
 //!
-//! The node's supervisor, or a process of a container's, accepts and forwards connections: one thread per port, two descriptors per
-//! connection, limited by its descriptors. A client beyond the limit gets a reset.
+//! The node's supervisor, or a process of a container's, accepts and forwards connections, and datagrams: one thread
+//! per port, two descriptors per connection, limited by its descriptors. A client beyond the limit gets a reset, or no
+//! answer.
 
+mod datagrams;
 mod flow;
 mod relay;
 
@@ -13,12 +15,13 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use insula_node::attachment::Publish;
+use insula_node::attachment::{Protocol, Publish};
 use mio::Waker;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use datagrams::DatagramRelay;
 pub(super) use relay::Limit;
-use relay::Relay;
+use relay::{Relay, Reports};
 
 /// Maximum connections of a node, regardless of descriptors: each may buffer some 128 KiB.
 const CONNECTIONS_MAX: usize = 4096;
@@ -38,7 +41,7 @@ pub(super) fn limit(connect_timeout: Duration) -> Arc<Limit> {
     Limit::new(connections.clamp(1, CONNECTIONS_MAX), connect_timeout)
 }
 
-/// An open port. Dropping it closes the port; connections go on.
+/// An open port. Dropping it closes the port; connections go on, flows of datagrams end.
 #[derive(Debug)]
 pub(super) struct Published {
     waker: Waker,
@@ -54,18 +57,32 @@ impl Published {
         limit: &Arc<Limit>,
         report: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
-        let listener = publish.listen()?;
-        listener.set_nonblocking(true)?;
-        let listener = mio::net::TcpListener::from_std(listener);
         let node = SocketAddrV4::new(node, publish.node);
         let (sender, closed) = mpsc::channel();
         let limit = Arc::clone(limit);
-        let (relay, waker) = Relay::new(listener, node, limit, sender, Box::new(report))?;
-        thread::Builder::new()
-            .name("publish".into())
-            .spawn(move || relay.run())?;
+        let reports = Reports::new(Box::new(report));
+        let waker = match publish.protocol {
+            Protocol::Tcp => {
+                let listener = publish.listen()?;
+                let (relay, waker) = Relay::new(listener, node, limit, sender, reports)?;
+                run(move || relay.run())?;
+                waker
+            }
+            Protocol::Udp => {
+                let port = publish.bind()?;
+                let (relay, waker) = DatagramRelay::new(port, node, limit, sender, reports)?;
+                run(move || relay.run())?;
+                waker
+            }
+        };
         Ok(Self { waker, closed })
     }
+}
+
+/// Runs a port in a thread of its own.
+fn run(relay: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("publish".into());
+    thread.spawn(relay).map(drop)
 }
 
 /// Open ports that lead to a container. Dropping it closes them.
@@ -102,7 +119,7 @@ impl Drop for Published {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, UdpSocket};
 
     use super::*;
 
@@ -111,9 +128,10 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
         let publish = Publish {
-            at: Ipv4Addr::LOCALHOST,
+            at: Ipv4Addr::LOCALHOST.into(),
             base: port(&TcpListener::bind("127.0.0.1:0").unwrap()),
             node: port(&server),
+            protocol: Protocol::Tcp,
         };
         let limit = Limit::new(connections, NODE_TIMEOUT);
         let published = Published::open(&publish, Ipv4Addr::LOCALHOST, &limit, |_| ()).unwrap();
@@ -200,5 +218,119 @@ mod tests {
         drop(server);
         let error = connect(&publish).read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    /// A server, and a UDP port of any address that is forwarded to it, by so many flows.
+    fn published_udp(at: IpAddr, flows: usize) -> (UdpSocket, Publish, Published) {
+        let server = bound(Ipv4Addr::LOCALHOST.into());
+        let publish = Publish {
+            at,
+            base: bound(at).local_addr().unwrap().port(),
+            node: server.local_addr().unwrap().port(),
+            protocol: Protocol::Udp,
+        };
+        let limit = Limit::new(flows, NODE_TIMEOUT);
+        let published = Published::open(&publish, Ipv4Addr::LOCALHOST, &limit, |_| ()).unwrap();
+        (server, publish, published)
+    }
+
+    fn bound(at: IpAddr) -> UdpSocket {
+        let socket = UdpSocket::bind((at, 0)).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        socket
+    }
+
+    /// A client that takes datagrams only from where it sends them to.
+    fn client(at: impl Into<IpAddr>, publish: &Publish) -> UdpSocket {
+        let at = at.into();
+        let client = bound(at);
+        client.connect((at, publish.base)).unwrap();
+        client
+    }
+
+    fn receive(socket: &UdpSocket) -> Vec<u8> {
+        let mut buffer = vec![0; 65_536];
+        let length = socket.recv(&mut buffer).unwrap();
+        buffer.truncate(length);
+        buffer
+    }
+
+    #[test]
+    fn each_clients_datagrams_are_answered_from_where_they_were_sent_to() {
+        let (server, publish, published) = published_udp(Ipv4Addr::UNSPECIFIED.into(), 2);
+        assert!(publish.check().is_err(), "the port is in use");
+        // All of 127/8 are addresses of the base: an answer from another one is not taken.
+        let clients = [[127, 0, 0, 1], [127, 0, 0, 9]].map(|at| client(at, &publish));
+        let mut froms = Vec::new();
+        for (client, text) in clients.iter().zip(["one", "two"]) {
+            client.send(text.as_bytes()).unwrap();
+            let mut buffer = [0; 16];
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], text.as_bytes());
+            froms.push(from);
+        }
+        for (from, text) in froms.iter().zip(["1", "2"]) {
+            server.send_to(text.as_bytes(), from).unwrap();
+        }
+        assert_eq!(clients.each_ref().map(receive), [b"1", b"2"]);
+        // The longest that there can be, and an empty one.
+        for length in [65_507, 0] {
+            let sent = vec![7; length];
+            clients[0].send(&sent).unwrap();
+            let mut buffer = vec![0; 65_536];
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
+            assert!(
+                buffer[..length] == sent && from == froms[0],
+                "{length} bytes"
+            );
+            server.send_to(&buffer[..length], from).unwrap();
+            assert!(receive(&clients[0]) == sent);
+        }
+        drop(published);
+        publish.check().unwrap();
+    }
+
+    #[test]
+    fn datagrams_come_by_ipv6() {
+        let at = std::net::Ipv6Addr::LOCALHOST;
+        if UdpSocket::bind((at, 0)).is_err() {
+            return;
+        }
+        let (server, publish, _published) = published_udp(at.into(), 1);
+        let client = client(at, &publish);
+        client.send(b"there").unwrap();
+        let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
+        server.send_to(b"and back", from).unwrap();
+        assert_eq!(receive(&client), b"and back");
+    }
+
+    #[test]
+    fn flows_beyond_the_limit_are_lost_and_others_go_on() {
+        let (server, publish, _published) = published_udp(Ipv4Addr::LOCALHOST.into(), 1);
+        let [first, late] = [1, 1].map(|last| client([127, 0, 0, last], &publish));
+        let echoes = |client: &UdpSocket, text: &[u8]| {
+            client.send(text).unwrap();
+            let mut buffer = [0; 16];
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], text);
+            server.send_to(text, from).unwrap();
+            assert_eq!(receive(client), text);
+        };
+        echoes(&first, b"one");
+        // The relay takes datagrams in order: this one was lost when the next comes.
+        late.send(b"late").unwrap();
+        echoes(&first, b"two");
+        // A server that is not there for a while costs the datagrams of that while only.
+        let address = server.local_addr().unwrap();
+        drop(server);
+        first.send(b"lost").unwrap();
+        thread::sleep(Duration::from_millis(100));
+        let server = UdpSocket::bind(address).unwrap();
+        first.send(b"again").unwrap();
+        let mut buffer = [0; 16];
+        let (length, _) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"again");
     }
 }

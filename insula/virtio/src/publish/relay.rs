@@ -48,20 +48,46 @@ impl Limit {
         })
     }
 
-    fn admit(self: &Arc<Self>) -> Option<Admission> {
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Admission> {
         let admitted = self.open.fetch_add(1, Ordering::Relaxed) < self.max;
         // Dropping it counts back, also if it is not admitted.
         let admission = Admission(Arc::clone(self));
         admitted.then_some(admission)
     }
+
+    /// Why no more are admitted.
+    pub(super) fn reached(&self) -> String {
+        format!("there are {} connections already", self.max)
+    }
 }
 
-/// A connection counted against the limit.
-struct Admission(Arc<Limit>);
+/// A connection, or a flow of datagrams, counted against the limit.
+pub(super) struct Admission(Arc<Limit>);
 
 impl Drop for Admission {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reports of refused clients, of which there may be many.
+pub(super) struct Reports {
+    report: Box<dyn Fn(&str) + Send>,
+    last: Option<Instant>,
+}
+
+impl Reports {
+    pub(super) fn new(report: Box<dyn Fn(&str) + Send>) -> Self {
+        Self { report, last: None }
+    }
+
+    /// Tells why clients are refused, unless that was told just before.
+    pub(super) fn tell(&mut self, why: &str) {
+        let is_due = |last: Instant| last.elapsed() > REPORT_INTERVAL;
+        if self.last.is_none_or(is_due) {
+            (self.report)(&format!("clients are refused: {why}"));
+            self.last = Some(Instant::now());
+        }
     }
 }
 
@@ -111,19 +137,20 @@ pub(super) struct Relay {
     next: usize,
     /// Dropped when the port is closed.
     closed: Option<Sender<()>>,
-    report: Box<dyn Fn(&str) + Send>,
-    last_report: Option<Instant>,
+    reports: Reports,
 }
 
 impl Relay {
     /// Forwards connections of the listener to a node; `closed` is dropped when the port is closed.
     pub(super) fn new(
-        mut listener: TcpListener,
+        listener: std::net::TcpListener,
         node: SocketAddrV4,
         limit: Arc<Limit>,
         closed: Sender<()>,
-        report: Box<dyn Fn(&str) + Send>,
+        reports: Reports,
     ) -> io::Result<(Self, Waker)> {
+        listener.set_nonblocking(true)?;
+        let mut listener = TcpListener::from_std(listener);
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), CLOSE)?;
         listener.register(poll.registry(), LISTENER, Interest::READABLE)?;
@@ -135,8 +162,7 @@ impl Relay {
             connections: BTreeMap::new(),
             next: 0,
             closed: Some(closed),
-            report,
-            last_report: None,
+            reports,
         };
         Ok((relay, waker))
     }
@@ -191,7 +217,7 @@ impl Relay {
                 Some(Err(error)) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
                     // The client waits; accept() is retried after the interval.
-                    self.report(&error.to_string());
+                    self.reports.tell(&error.to_string());
                     return opened;
                 }
                 _ => return opened,
@@ -201,8 +227,7 @@ impl Relay {
 
     fn open(&mut self, client: TcpStream) -> Option<usize> {
         let Some(admission) = self.limit.admit() else {
-            let text = format!("there are {} connections already", self.limit.max);
-            self.report(&text);
+            self.reports.tell(&self.limit.reached());
             refuse(client);
             return None;
         };
@@ -215,7 +240,7 @@ impl Relay {
                 Some(number)
             }
             Err(error) => {
-                self.report(&error.to_string());
+                self.reports.tell(&error.to_string());
                 None
             }
         }
@@ -247,14 +272,6 @@ impl Relay {
         };
         for (_, late) in self.connections.extract_if(.., is_late) {
             refuse(late.client);
-        }
-    }
-
-    fn report(&mut self, why: &str) {
-        let is_due = |last: Instant| last.elapsed() > REPORT_INTERVAL;
-        if self.last_report.is_none_or(is_due) {
-            (self.report)(&format!("clients are refused: {why}"));
-            self.last_report = Some(Instant::now());
         }
     }
 }

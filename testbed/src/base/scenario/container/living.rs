@@ -5,7 +5,7 @@ mod traffic;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -36,7 +36,20 @@ const FOLDER: &str = "/var/tmp/living";
 const NODES: [(&str, &str); 2] = [("6.12", CLIENT), ("6.1", SERVER)];
 const CLIENT: &str = "client";
 const SERVER: &str = "server";
-const PUBLISH: &str = "127.0.0.1:8080:80";
+/// Ports of the base that lead to nginx, and to a program that sends datagrams back.
+const PUBLISH: [&str; 3] = [
+    "--publish=127.0.0.1:8080:80",
+    "--publish=[::1]:8080:80",
+    "--publish=127.0.0.1:8053:53/udp",
+];
+const NGINX_AT: [&str; 2] = ["127.0.0.1:8080", "[::1]:8080"];
+const ECHO_AT: &str = "127.0.0.1:8053";
+const ECHO: &str = "import socket
+port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+port.bind((\"\", 53))
+while True:
+    port.sendto(*port.recvfrom(65536))
+";
 const NGINX: &str = "user root; pid /run/nginx.pid; error_log stderr; events {}
 http { access_log off; server { listen 80; root /var/tmp/living; } }";
 /// Served file and its size in bytes.
@@ -104,7 +117,7 @@ fn start(context: &Context, version: &str, node: &str, is_busy: bool) -> Result<
     let run = ["run", "--image", node, "--name", node, "--memory", "384M"];
     let devices = ["--rootfs", "/", "--overlay", "--network", "--disk", &disk];
     let publish = match node {
-        SERVER => &["--publish", PUBLISH][..],
+        SERVER => &PUBLISH[..],
         _ => &[],
     };
     insula(&[&run[..], &devices, publish, &["--", "sh", &work]].concat()).map(drop)
@@ -114,7 +127,9 @@ fn start(context: &Context, version: &str, node: &str, is_busy: bool) -> Result<
 fn work_of(node: &str, is_busy: bool) -> String {
     let mut work = String::new();
     if node == SERVER {
-        work.push_str(&format!("nginx -c {FOLDER}/nginx.conf\n"));
+        work.push_str(&format!(
+            "nginx -c {FOLDER}/nginx.conf\npython3 -c '{ECHO}' &\n"
+        ));
     }
     if is_busy {
         work.push_str(&format!("{COMPUTE} &\n{FIO} {ENDLESSLY} &\n"));
@@ -135,10 +150,13 @@ fn address(node: &str) -> Result<String, Finding> {
 fn serves() -> Result<(), Finding> {
     let file = format!("{FOLDER}/{PAGE}");
     let page = fs::read(&file)?;
-    wait_for("nginx in the node to answer the base", || {
-        // Connections are refused before it listens.
-        Ok(get().ok().filter(|answer| answer.ends_with(&page)))
-    })?;
+    for address in NGINX_AT {
+        wait_for(&format!("nginx in the node to answer at {address}"), || {
+            // Connections are refused before it listens.
+            Ok(get(address).ok().filter(|answer| answer.ends_with(&page)))
+        })?;
+    }
+    sends_datagrams_back()?;
     let get = format!(
         "python3 -c 'import sys, urllib.request as u; \
          sys.stdout.buffer.write(u.urlopen(\"http://{}/{PAGE}\").read())' | sha256sum",
@@ -148,13 +166,32 @@ fn serves() -> Result<(), Finding> {
     assert_equal("page read by another node", &output, &sum_of(&file)?)
 }
 
-fn get() -> std::io::Result<Vec<u8>> {
+fn get(address: &str) -> std::io::Result<Vec<u8>> {
     let mut answer = Vec::new();
-    let mut stream = TcpStream::connect("127.0.0.1:8080")?;
+    let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(format!("GET /{PAGE} HTTP/1.0\r\n\r\n").as_bytes())?;
     stream.read_to_end(&mut answer)?;
     Ok(answer)
+}
+
+/// Datagrams come back from the node, also one that does not fit into a packet.
+fn sends_datagrams_back() -> Result<(), Finding> {
+    let client = UdpSocket::bind("127.0.0.1:0")?;
+    client.connect(ECHO_AT)?;
+    client.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut answer = vec![0; 65_536];
+    wait_for("the node to send a datagram back", || {
+        // Those are lost that come before it has opened its port.
+        client.send(b"there")?;
+        Ok(client.recv(&mut answer).ok())
+    })?;
+    let sent: Vec<u8> = (0..30_000).map(|number| (number >> 4) as u8).collect();
+    wait_for("the node to send a long one back", || {
+        client.send(&sent)?;
+        let length = client.recv(&mut answer).unwrap_or(0);
+        Ok((answer[..length] == sent).then_some(()))
+    })
 }
 
 /// All files below a folder have the same names, owners, modes and times in the node as in the
