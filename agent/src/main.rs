@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `init` | the first process |
+//! | `archive` | the program `tar` that CRIU executes |
 //! | `files` | mounting the standard file systems |
 //! | `containers` | programs in namespaces of their own |
 //! | `drivers` | loading the image's kernel modules |
@@ -20,6 +21,7 @@
 //! The server is a separate process, so that the first process can reap all orphans without taking
 //! the exit statuses of the server's children, and so that the server's exit does not end the node.
 
+mod archive;
 mod containers;
 mod drivers;
 mod files;
@@ -39,7 +41,11 @@ mod transfer;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut words = std::env::args_os().skip(1);
+    let mut words = std::env::args_os();
+    let program = words.next().unwrap_or_default();
+    if archive::is_meant(&program) {
+        return archive::run(words);
+    }
     let role = words.next();
     let role = role.as_deref().and_then(|word| word.to_str());
     // A container's first process is one of its process ids, too.

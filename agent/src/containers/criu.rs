@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,13 +18,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::cgroup::Cgroup;
 use super::one::Container;
+use crate::archive;
 use crate::program::PATH;
 
 /// CRIU's file in its folder, and the loader of its libraries there.
 const PROGRAM: &str = "criu";
 const LOADER: &str = "ld.so";
-/// Programs by which CRIU keeps files in memory.
-const NEEDED: [&str; 2] = ["tar", "gzip"];
 /// Options of dumps and restores: TCP connections, locks of files, files without a name, and network
 /// and control group that the agent makes itself.
 const COMMON: [&str; 7] = [
@@ -51,6 +50,8 @@ const LOG: &str = "log";
 const PID: &str = "pid";
 /// File there with CRIU's own id.
 const RUNNING: &str = "criu";
+/// Folder there of programs that CRIU finds before all others.
+const PROGRAMS: &str = "bin";
 
 /// A run of CRIU for a container.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ impl Criu {
         }
         let program = program(Path::new(CRIU_FOLDER)).ok_or_else(none)?;
         let words = before.iter().map(OsString::from).chain(program);
-        Ok(Self::of(words, &images, work, action))
+        let own = link_archive(&work)?;
+        let mut criu = Self::of(words, &images, work, action);
+        criu.command
+            .env("PATH", format!("{}:{PATH}", own.display()));
+        Ok(criu)
     }
 
     /// Prepares a restore in another root, where the folders have these paths.
@@ -181,6 +186,19 @@ pub(super) fn wait_for_end(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes a folder in which this program is `tar`. By its process it is found in all mounts in which CRIU
+/// executes that.
+fn link_archive(work: &Path) -> io::Result<PathBuf> {
+    let folder = work.join(PROGRAMS);
+    fs::create_dir_all(&folder)?;
+    let link = folder.join(archive::NAME);
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => symlink(format!("/proc/{}/exe", std::process::id()), link)?,
+    }
+    Ok(folder)
+}
+
 fn none() -> io::Error {
     io::Error::other("there is no CRIU")
 }
@@ -220,8 +238,6 @@ pub(super) fn lacks() -> Vec<String> {
         }
         Some(words) => lacks.extend(check(&words).err()),
     }
-    let missing = NEEDED.into_iter().filter(|name| in_path(name).is_none());
-    lacks.extend(missing.map(|name| format!("the program `{name}` in its root")));
     lacks
 }
 
