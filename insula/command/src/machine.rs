@@ -72,6 +72,9 @@ fn check_text(findings: &[Finding], worst: Verdict) -> String {
     }
     text += match worst {
         Verdict::Ok => "This machine can host nodes.\n",
+        Verdict::Limited => {
+            "This machine can host nodes; something that they can have is missing.\n"
+        }
         Verdict::Untested => {
             "This machine can probably host nodes; not everything found here is \
                               tested.\n"

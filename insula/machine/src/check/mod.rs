@@ -8,6 +8,7 @@ mod interrupts;
 mod isolation;
 mod kernel;
 mod module;
+mod programs;
 mod resources;
 
 use insula_base::error::{Error, Kind};
@@ -21,6 +22,8 @@ use serde::Serialize;
 pub enum Verdict {
     /// As on machines where nodes were tested.
     Ok,
+    /// Nodes can be started, but lack something that others have.
+    Limited,
     /// Possibly suitable: untested, or unknown.
     Untested,
     /// Nodes cannot be started.
@@ -33,6 +36,7 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
+            Self::Limited => "limited",
             Self::Untested => "untested",
             Self::Bad => "bad",
         }
@@ -59,6 +63,16 @@ impl Finding {
             verdict: Verdict::Ok,
             found: found.into(),
             hint: None,
+        }
+    }
+
+    fn limited(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (found, hint) = (found.into(), Some(hint.into()));
+        Self {
+            subject,
+            verdict: Verdict::Limited,
+            found,
+            hint,
         }
     }
 
@@ -126,6 +140,7 @@ fn examine(root: &Root, opened: &Result<(), Error>, module: Option<FromModule>) 
         firmware::kind(root),
         firmware::secure_boot(root, loaded),
         firmware::low_memory(root, module),
+        programs::programs(root),
     ]
 }
 
@@ -178,6 +193,10 @@ mod tests {
             ("/sys/firmware/memmap/0/start", "0x0\n"),
             ("/sys/firmware/memmap/0/end", "0x9fbff\n"),
             ("/sys/firmware/memmap/0/type", "System RAM\n"),
+            ("/usr/sbin/ip", ""),
+            ("/usr/sbin/nft", ""),
+            ("/usr/bin/qemu-storage-daemon", ""),
+            ("/usr/libexec/virtiofsd", ""),
         ])
     }
 
@@ -219,7 +238,10 @@ mod tests {
         };
         let findings = examine(&good().root(), &Ok(()), Some(module));
         assert_eq!(worst(&findings), Verdict::Ok);
-        let low = findings.last().unwrap();
+        let low = findings
+            .iter()
+            .find(|one| one.subject == "memory below 1 MiB")
+            .unwrap();
         assert!(low.found.contains("256K of 512K free"), "{}", low.found);
     }
 
