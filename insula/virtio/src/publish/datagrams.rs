@@ -21,7 +21,8 @@ use nix::sys::socket::{
     sockopt,
 };
 
-use super::relay::{Admission, CLOSE, Limit, Reports};
+use super::CLOSE;
+use super::limit::{Admission, Limit, Reports};
 
 /// Time after which a flow without datagrams ends: a stream's of `nf_conntrack_udp_timeout_stream`.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);

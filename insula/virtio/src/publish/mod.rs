@@ -6,6 +6,7 @@
 
 mod datagrams;
 mod flow;
+mod limit;
 mod relay;
 
 use std::io;
@@ -16,13 +17,16 @@ use std::thread;
 use std::time::Duration;
 
 use insula_node::attachment::{Protocol, Publish};
-use mio::Waker;
+use mio::{Token, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use datagrams::DatagramRelay;
-pub(super) use relay::Limit;
-use relay::{Relay, Reports};
+pub(super) use limit::Limit;
+use limit::Reports;
+use relay::Relay;
 
+/// Wake-up of a port's thread, to close the port.
+const CLOSE: Token = Token(usize::MAX - 1);
 /// Maximum connections of a node, regardless of descriptors: each may buffer some 128 KiB.
 const CONNECTIONS_MAX: usize = 4096;
 /// Descriptors reserved for everything else: devices and their backends.
