@@ -67,32 +67,23 @@ impl Finding {
     }
 
     fn limited(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (found, hint) = (found.into(), Some(hint.into()));
-        Self {
-            subject,
-            verdict: Verdict::Limited,
-            found,
-            hint,
-        }
+        Self::other(Verdict::Limited, subject, found.into(), hint.into())
     }
 
     fn untested(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (found, hint) = (found.into(), Some(hint.into()));
-        Self {
-            subject,
-            verdict: Verdict::Untested,
-            found,
-            hint,
-        }
+        Self::other(Verdict::Untested, subject, found.into(), hint.into())
     }
 
     fn bad(subject: &'static str, found: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (found, hint) = (found.into(), Some(hint.into()));
+        Self::other(Verdict::Bad, subject, found.into(), hint.into())
+    }
+
+    fn other(verdict: Verdict, subject: &'static str, found: String, hint: String) -> Self {
         Self {
             subject,
-            verdict: Verdict::Bad,
+            verdict,
             found,
-            hint,
+            hint: Some(hint),
         }
     }
 }

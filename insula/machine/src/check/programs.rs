@@ -1,6 +1,7 @@
 //! Check of the programs that nodes' devices need. A node without such devices needs none.
 
 use insula_base::root::Root;
+use insula_node::attachment::VIRTIOFSD_PLACES;
 
 use super::Finding;
 
@@ -14,14 +15,14 @@ const FOLDERS: [&str; 6] = [
     "/sbin",
     "/bin",
 ];
-/// Further folders that have virtiofsd.
-const FURTHER: [&str; 3] = ["/usr/libexec", "/usr/lib", "/usr/lib/qemu"];
 
 /// A program, what nodes have by it, and Debian's package.
 struct Program {
     name: &'static str,
     brings: &'static str,
     package: &'static str,
+    /// Where else it may lie.
+    places: &'static [&'static str],
 }
 
 const PROGRAMS: [Program; 4] = [
@@ -29,21 +30,25 @@ const PROGRAMS: [Program; 4] = [
         name: "ip",
         brings: "a network",
         package: "iproute2",
+        places: &[],
     },
     Program {
         name: "nft",
         brings: "other hosts than the base and nodes",
         package: "nftables",
+        places: &[],
     },
     Program {
         name: "qemu-storage-daemon",
         brings: "disks",
         package: "qemu-system-common",
+        places: &[],
     },
     Program {
         name: "virtiofsd",
         brings: "folders of the base",
         package: "virtiofsd, or qemu-system-common on Debian 12",
+        places: &VIRTIOFSD_PLACES,
     },
 ];
 
@@ -68,8 +73,9 @@ pub(super) fn programs(root: &Root) -> Finding {
 }
 
 fn is_there(root: &Root, program: &Program) -> bool {
-    let mut folders = FOLDERS.iter().chain(&FURTHER);
-    folders.any(|folder| root.exists(&format!("{folder}/{}", program.name)))
+    let in_folder = |folder: &str| root.exists(&format!("{folder}/{}", program.name));
+    FOLDERS.iter().any(|folder| in_folder(folder))
+        || program.places.iter().any(|place| root.exists(place))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use insula_base::error::Error;
 
-/// Where distributions install virtiofsd.
-const PLACES: [&str; 3] = [
+/// Where distributions install virtiofsd, which is in no folder of programs there.
+pub const VIRTIOFSD_PLACES: [&str; 3] = [
     "/usr/libexec/virtiofsd",
     "/usr/lib/virtiofsd",
     "/usr/lib/qemu/virtiofsd",
@@ -21,7 +21,7 @@ const NAME: &str = "virtiofsd";
 pub fn find_virtiofsd() -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(NAME));
-    let mut candidates = PLACES.into_iter().map(PathBuf::from).chain(found);
+    let mut candidates = VIRTIOFSD_PLACES.into_iter().map(PathBuf::from).chain(found);
     candidates
         .find(|file| file.is_file())
         .ok_or_else(no_virtiofsd)

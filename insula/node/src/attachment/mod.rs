@@ -23,7 +23,7 @@ pub use disk::{DiskFile, DiskSpec, find_storage_daemon};
 pub(crate) use disk_copy::{CopiedDisks, DiskStore, keep, open_served};
 pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
-pub use folder::{SharedFolder, find_virtiofsd};
+pub use folder::{SharedFolder, VIRTIOFSD_PLACES, find_virtiofsd};
 pub use network::Networking;
 pub use port::{NodePort, Protocol, Publish, PublishError};
 pub use request::{drain, resize};

@@ -2,7 +2,7 @@
 //!
 //! UDP has no connections: what a client sends from one of its ports is a *flow*, which has a socket of its own
 //! to the node, by whose port the node's answers find the client. A flow ends when nothing of it was seen
-//! for a while, as in Linux' connection tracking.
+//! for a while, sooner if it was never answered, as in Linux' connection tracking.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -24,8 +24,10 @@ use nix::sys::socket::{
 use super::CLOSE;
 use super::limit::{Admission, Limit, Reports};
 
-/// Time after which a flow without datagrams ends: a stream's of `nf_conntrack_udp_timeout_stream`.
+/// Time after which a flow without datagrams ends: `nf_conntrack_udp_timeout_stream` of Linux, and
+/// `nf_conntrack_udp_timeout` if it was never answered.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+const UNANSWERED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which flows are checked.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest datagram.
@@ -49,7 +51,18 @@ struct Flow {
     origin: Origin,
     node: UdpSocket,
     last: Instant,
+    answered: bool,
     _admission: Admission,
+}
+
+impl Flow {
+    fn is_idle(&self) -> bool {
+        let timeout = match self.answered {
+            true => IDLE_TIMEOUT,
+            false => UNANSWERED_TIMEOUT,
+        };
+        self.last.elapsed() > timeout
+    }
 }
 
 /// A published port and its flows.
@@ -164,7 +177,7 @@ impl DatagramRelay {
             return Err(ErrorKind::WouldBlock.into());
         };
         let length = flow.node.recv(buffer)?;
-        flow.last = Instant::now();
+        (flow.last, flow.answered) = (Instant::now(), true);
         sent(send(&self.port, &buffer[..length], &flow.origin))
     }
 
@@ -178,6 +191,12 @@ impl DatagramRelay {
     }
 
     fn begin(&mut self, origin: Origin) -> Option<usize> {
+        let most = self.limit.flows_max();
+        if self.flows.len() >= most {
+            self.reports
+                .tell(&format!("there are {most} senders already"));
+            return None;
+        }
         let Some(admission) = self.limit.admit() else {
             self.reports.tell(&self.limit.reached());
             return None;
@@ -189,6 +208,7 @@ impl DatagramRelay {
                     origin,
                     node,
                     last: Instant::now(),
+                    answered: false,
                     _admission: admission,
                 };
                 self.flows.insert(number, flow);
@@ -213,7 +233,7 @@ impl DatagramRelay {
 
     /// Ends flows of which nothing was seen.
     fn end_idle(&mut self) {
-        let is_idle = |_: &usize, flow: &mut Flow| flow.last.elapsed() > IDLE_TIMEOUT;
+        let is_idle = |_: &usize, flow: &mut Flow| flow.is_idle();
         for (_, flow) in self.flows.extract_if(.., is_idle) {
             self.numbers.remove(&flow.origin);
         }
@@ -322,4 +342,57 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
             .as_sockaddr_in6()
             .map(|one| SocketAddr::V6((*one).into()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+    #[test]
+    fn idle_flows_make_room_and_those_without_an_answer_sooner() {
+        let server = std::net::UdpSocket::bind((LOCAL, 0)).unwrap();
+        let port = std::net::UdpSocket::bind((LOCAL, 0)).unwrap();
+        let at = port.local_addr().unwrap();
+        let node = SocketAddrV4::new(LOCAL, server.local_addr().unwrap().port());
+        // A quarter of them are for flows: one.
+        let limit = Limit::new(4, Duration::ZERO);
+        let (sender, _closed) = mpsc::channel();
+        let reports = Reports::new(Box::new(|_| ()));
+        let (mut relay, _waker) = DatagramRelay::new(port, node, limit, sender, reports).unwrap();
+        let mut buffer = [0; 16];
+        let mut send_from_new = |relay: &mut DatagramRelay| {
+            let client = std::net::UdpSocket::bind((LOCAL, 0)).unwrap();
+            client.send_to(b"!", at).unwrap();
+            relay.forward(PORT, &mut buffer);
+            relay.flows.keys().copied().collect::<Vec<_>>()
+        };
+        let age = |relay: &mut DatagramRelay, answered, seconds| {
+            let flow = relay.flows.values_mut().next().unwrap();
+            flow.answered = answered;
+            flow.last = Instant::now() - Duration::from_secs(seconds);
+            relay.end_idle();
+        };
+        assert_eq!(send_from_new(&mut relay), [0]);
+        age(&mut relay, false, 29);
+        assert_eq!(
+            send_from_new(&mut relay),
+            [0],
+            "there is no room for another"
+        );
+        age(&mut relay, false, 31);
+        assert_eq!(send_from_new(&mut relay), [1]);
+        age(&mut relay, true, 119);
+        assert_eq!(send_from_new(&mut relay), [1]);
+        age(&mut relay, true, 121);
+        assert_eq!(send_from_new(&mut relay), [2]);
+        assert_eq!(
+            relay.numbers.len(),
+            1,
+            "nothing is left of those that ended"
+        );
+    }
 }

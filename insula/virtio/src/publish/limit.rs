@@ -33,6 +33,12 @@ impl Limit {
         admitted.then_some(admission)
     }
 
+    /// The most flows of datagrams that one port may have: a sender can claim any address, and shall not keep
+    /// others from connecting.
+    pub(super) fn flows_max(&self) -> usize {
+        (self.max / 4).max(1)
+    }
+
     /// Why no more are admitted.
     pub(super) fn reached(&self) -> String {
         format!("there are {} connections already", self.max)

@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
-    /// A server, and a UDP port of any address that is forwarded to it, by so many flows.
+    /// A server, and a UDP port of an address that is forwarded to it, by so many flows.
     fn published_udp(at: IpAddr, flows: usize) -> (UdpSocket, Publish, Published) {
         let server = bound(Ipv4Addr::LOCALHOST.into());
         let publish = Publish {
@@ -233,7 +233,8 @@ mod tests {
             node: server.local_addr().unwrap().port(),
             protocol: Protocol::Udp,
         };
-        let limit = Limit::new(flows, NODE_TIMEOUT);
+        let limit = Limit::new(4 * flows, NODE_TIMEOUT);
+        assert_eq!(limit.flows_max(), flows);
         let published = Published::open(&publish, Ipv4Addr::LOCALHOST, &limit, |_| ()).unwrap();
         (server, publish, published)
     }
