@@ -79,6 +79,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) has_devices: bool,
     /// Whether it reaches their configuration space by I/O ports.
     pub(crate) has_config_ports: bool,
+    /// Whether a monitor confines it.
+    pub(crate) is_confined: bool,
 }
 
 /// A command line, and the options that the base handles.
@@ -197,6 +199,7 @@ fn applies(option: &KernelOption, facts: &Facts, user: &[&str]) -> bool {
         Condition::WithSpares => !facts.processors.spare.is_empty(),
         Condition::WithoutDevices => !facts.has_devices,
         Condition::WithoutSerialConsole => !user.iter().any(|word| is_serial_console(word)),
+        Condition::Unconfined => !facts.is_confined,
     }
 }
 
@@ -267,6 +270,7 @@ mod tests {
         },
         has_devices: false,
         has_config_ports: false,
+        is_confined: false,
     };
 
     fn compose_for(user: &str) -> Result<String, CommandLineError> {
@@ -299,6 +303,15 @@ mod tests {
         facts.processors.spare = &[3];
         let line = compose(&facts, "", 2047).unwrap().text;
         assert!(words(&line).contains(&"maxcpus=2"), "{line}");
+    }
+
+    #[test]
+    fn only_confined_nodes_keep_x2apic_mode() {
+        let mut facts = FACTS;
+        assert!(words(&compose_for("").unwrap()).contains(&"nox2apic"));
+        facts.is_confined = true;
+        let line = compose(&facts, "", 2047).unwrap().text;
+        assert!(!line.contains("x2apic"), "{line}");
     }
 
     #[test]

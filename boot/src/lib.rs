@@ -91,6 +91,8 @@ pub struct NodeDescription<'a> {
     pub tsc_khz: u32,
     /// Bytes to reserve for its channels to the base; 0 for none.
     pub channels_size: u64,
+    /// Whether a monitor confines it: see [`monitor`].
+    pub is_confined: bool,
     /// Random seed, a new one for each start; empty for none.
     pub random_seed: &'a [u8],
 }
@@ -188,6 +190,7 @@ impl<'a> Parts<'a> {
             processors,
             has_devices: !node.buses.is_empty(),
             has_config_ports: node.buses.iter().any(|bus| bus.ecam().is_none()),
+            is_confined: node.is_confined,
         };
         let limit = header.command_line_max();
         Ok(Parts {

@@ -28,6 +28,8 @@ pub enum Condition {
     WithoutDevices,
     /// A node without a serial console.
     WithoutSerialConsole,
+    /// A node that is not confined by a monitor.
+    Unconfined,
 }
 
 /// A kernel option of nodes.
@@ -106,6 +108,17 @@ pub const OPTIONS: &[KernelOption] = &[
         "an \"all but self\" interrupt would reach the base's cores: on a panic it would freeze \
          the base",
     ),
+    KernelOption {
+        condition: Condition::Unconfined,
+        ..option(
+            "nox2apic",
+            "",
+            Rule::Overridable,
+            "where its cores are in x2APIC mode, which it leaves for lack of interrupt remapping: kernels \
+             before 6.12 would do so only once they have chosen how to address interrupts, and then \
+             choose logical destination mode, in which the base's interrupts reach the node as well",
+        )
+    },
     option(
         "apic_extnmi",
         "none",

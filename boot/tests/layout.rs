@@ -274,6 +274,7 @@ proptest! {
             tsc_khz: 1,
             channels_size: initrd_size.rotate_left(7),
             persistent: &[],
+            is_confined: false,
             random_seed: &[],
         };
         let _ = lay_out(&odd);

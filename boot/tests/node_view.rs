@@ -23,6 +23,7 @@ fn table() -> String {
             Condition::WithSpares => " (with spare processors)",
             Condition::WithoutDevices => " (without devices)",
             Condition::WithoutSerialConsole => " (without a serial console)",
+            Condition::Unconfined => " (unless confined)",
         };
         let rule = match option.rule {
             Rule::Fixed => "refused",

@@ -44,6 +44,7 @@ fn boot_info(
         tsc_khz: 2_400_000,
         channels_size: 0x9000,
         persistent: &[],
+        is_confined: false,
         random_seed: &[],
     })
     .unwrap();

@@ -370,6 +370,7 @@ impl Load<'_> {
             tsc_khz: machine.tsc_khz,
             channels_size: 0,
             persistent: &[],
+            is_confined: false,
             random_seed: &[],
         })?;
         for piece in &layout.pieces {

@@ -60,6 +60,7 @@ pub(crate) fn node<'a>(kernel: &'a Loadable, chunks: &'a [Chunk]) -> NodeDescrip
         tsc_khz: 2_500_000,
         channels_size: 5 * PAGE,
         persistent: &[],
+        is_confined: false,
         random_seed: &[],
     }
 }

@@ -64,6 +64,8 @@ impl DryRun<'_> {
             tsc_khz: machine.tsc_khz,
             channels_size: channel::AREA_SIZE + delegation::area_size(self.kernel, &chunks),
             persistent: &[],
+            // It would have fewer options.
+            is_confined: false,
             random_seed: &[],
         })
         .map(drop)

@@ -113,6 +113,7 @@ impl Setup<'_> {
             tsc_khz: self.machine.tsc_khz,
             channels_size: channel::AREA_SIZE
                 + delegation::area_size(&self.bootable.loadable, &chunks),
+            is_confined: self.spec.isolation == isolation::Isolation::Vmm,
             random_seed: &self.random_seed(),
         })
     }

@@ -24,6 +24,14 @@ impl Finding {
     pub fn when(self, situation: &str) -> Self {
         Self(format!("{situation}: {}", self.0))
     }
+
+    /// Appends what may explain it.
+    #[must_use]
+    pub fn beside(self, facts: &[String]) -> Self {
+        facts
+            .iter()
+            .fold(self, |Self(text), fact| Self(format!("{text}; {fact}")))
+    }
 }
 
 // Not an error itself, so that this does not overlap with `From<T> for T`.

@@ -14,4 +14,5 @@ pub use context::Context;
 pub use finding::Finding;
 pub use runner::run;
 pub use scenario::{Module, Scenario, Shape};
+pub use support::last_look::before as show_before;
 pub use support::nodes::hang::{HANG_SYMBOL, hang};

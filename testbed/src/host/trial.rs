@@ -87,6 +87,7 @@ pub fn run(
         root,
         ..machine(scenario, conditions)
     };
+    words.extend(["--limit".to_owned(), machine.limit.as_secs().to_string()]);
     let task = Task::Command(words);
     let mut outcome = boot(&machine, &task, &payload, show, progress)?;
     for _ in 1..scenario.machine.boots {

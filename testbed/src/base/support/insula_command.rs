@@ -180,12 +180,27 @@ pub(crate) fn assert_equal<T: PartialEq + Debug>(
 /// Plays a part and, however it ends, removes all nodes, images and the pool. If it fails, the
 /// nodes' logs are shown first.
 pub(crate) fn with_cleanup(part: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
-    let result = part();
-    if result.is_err() {
+    let result = part().map_err(|finding| {
         show_nodes();
-    }
+        finding.beside(&ended_nodes())
+    });
     let removed = remove_all();
     result.and(removed)
+}
+
+/// Nodes that have stopped, and why.
+fn ended_nodes() -> Vec<String> {
+    let list = insula_json(&["ps", "--all", "--json"]).unwrap_or_default();
+    let nodes = list.as_array().into_iter().flatten();
+    let ended = nodes.filter(|node| node["state"] == "stopped");
+    let told = |node: &Value| {
+        format!(
+            "{} has stopped ({})",
+            text(&node["name"]),
+            text(&node["reason"])
+        )
+    };
+    ended.map(told).collect()
 }
 
 /// Removes all nodes and images, and empties the pool.
@@ -220,7 +235,7 @@ pub(crate) fn numbers(value: &Value) -> Vec<u32> {
 }
 
 /// Prints the nodes and their logs, as far as available; before, those that run log what they execute.
-fn show_nodes() {
+pub(super) fn show_nodes() {
     let show = |words: &[&str]| match try_insula(words) {
         Ok(answer) => println!("{}{}", answer.output, answer.error_output),
         Err(finding) => println!("{finding}"),

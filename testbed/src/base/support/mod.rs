@@ -7,6 +7,7 @@ pub(crate) mod hold;
 pub(crate) mod insula_command;
 pub(crate) mod insula_module;
 pub(crate) mod kvm_guest;
+pub(crate) mod last_look;
 pub(crate) mod load;
 pub(crate) mod nodes;
 pub(crate) mod poll_rate;

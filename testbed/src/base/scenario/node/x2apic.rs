@@ -3,6 +3,7 @@
 //! INIT leaves a core in its mode. Linux in a node leaves x2APIC mode, for lack of interrupt
 //! remapping; the lightweight kernel keeps the mode in which it finds its first core.
 
+use std::process::Command;
 use std::time::Duration;
 
 use insula_driver::Driver;
@@ -33,6 +34,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     play,
 };
 
+/// The base's root disk.
+const DISK: &str = "/dev/nvme0n1";
 /// Name of the node that runs the lightweight kernel.
 const QUIET: &str = "quiet";
 
@@ -72,11 +75,37 @@ fn all_kinds_at_once(context: &Context) -> Result<(), Finding> {
     start_quiet(&["--cpus", "2"], "x2APIC")?;
     for (version, node) in &nodes {
         node.assert_ready(&context.release(version)?)?;
+    }
+    interrupt_the_base()?;
+    for (_, node) in &nodes {
         Peer::new(&driver, &node.name)?.assert_answers()?;
+        was_not_interrupted(node)?;
     }
     runs_programs()?;
     nodes.iter().try_for_each(|(_, node)| node.remove())?;
     insula(&["rm", "--force", QUIET]).map(drop)
+}
+
+/// Has the base's disk interrupt it.
+fn interrupt_the_base() -> Result<(), Finding> {
+    let disk = format!("if={DISK}");
+    let read = Command::new("dd")
+        .args([&disk, "of=/dev/null", "iflag=direct", "bs=4k", "count=500"])
+        .output()?;
+    Finding::unless(read.status.success(), || {
+        format!("reading a disk: {read:?}")
+    })
+}
+
+/// No interrupt has reached a node, not even one that it has a use for.
+fn was_not_interrupted(node: &TestNode) -> Result<(), Finding> {
+    let log = log(&node.name)?;
+    let of_others = log.lines().find(|line| {
+        line.contains("No irq handler for vector") || line.ends_with(": power button")
+    });
+    Finding::unless(of_others.is_none(), || {
+        format!("{} got an interrupt of the base: {of_others:?}", node.name)
+    })
 }
 
 /// Linux leaves x2APIC mode on a core that does not return to the base. There the lightweight kernel
