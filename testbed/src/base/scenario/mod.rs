@@ -53,6 +53,7 @@ pub const ALL: &[&Scenario] = &[
     &watching::watch::SCENARIO,
     &watching::watch_base::SCENARIO,
     &watching::watch_shared_core::SCENARIO,
+    &watching::watch_work::SCENARIO,
     &node::images::SCENARIO,
     &node::refusals::SCENARIO,
     &module::revision::SCENARIO,

@@ -7,4 +7,5 @@ mod supervised;
 pub(super) mod watch;
 pub(super) mod watch_base;
 pub(super) mod watch_shared_core;
+pub(super) mod watch_work;
 mod watcher_process;
