@@ -10,6 +10,8 @@ use super::insula_command::show_nodes;
 
 /// Part of the time limit that is left for it: a command may take seconds on a busy host.
 const LEFT_PART: u32 = 8;
+/// Flag of the kernel's own threads: `PF_KTHREAD` of include/linux/sched.h.
+const KERNEL_THREAD: u32 = 0x0020_0000;
 /// Functions shown of each waiting thread, innermost first.
 const FRAMES_SHOWN: usize = 4;
 /// Characters shown of a command line.
@@ -25,20 +27,29 @@ pub fn before(limit: Duration) {
     });
 }
 
-/// Prints the user processes' threads, and where in the kernel they wait.
+/// Prints the threads of all processes but the kernel's own, and where in the kernel they wait. A process may
+/// have ended but for some of its threads.
 fn show_processes() {
     for process in folders("/proc") {
-        // Kernel threads have none.
         let line = fs::read(format!("{process}/cmdline")).unwrap_or_default();
-        if line.is_empty() {
-            continue;
-        }
         let words = String::from_utf8_lossy(&line).replace('\0', " ");
         let words: String = words.chars().take(WORDS_SHOWN).collect();
         for thread in folders(&format!("{process}/task")) {
-            println!("{thread} {words}: {}", waits_in(&thread));
+            let stat = fs::read_to_string(format!("{thread}/stat")).unwrap_or_default();
+            if let Some((name, state)) = user_thread(&stat) {
+                println!("{thread} {name} ({state}) {words}: {}", waits_in(&thread));
+            }
         }
     }
+}
+
+/// Name and state of a thread by its `stat`, proc_pid_stat(5); none of the kernel's own.
+fn user_thread(stat: &str) -> Option<(&str, &str)> {
+    let (begin, rest) = stat.rsplit_once(") ")?;
+    let (_, name) = begin.split_once('(')?;
+    let fields: Vec<_> = rest.split(' ').collect();
+    let flags: u32 = fields.get(6)?.parse().ok()?;
+    (flags & KERNEL_THREAD == 0).then_some((name, fields[0]))
 }
 
 /// Paths of the folders in one whose names are numbers.
@@ -73,6 +84,14 @@ mod tests {
             Some("futex_wait")
         );
         assert_eq!(function_of(""), None);
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_told_apart() {
+        let stat = "21 (a) b) S 1 21 21 0 -1 4194560 1 2";
+        assert_eq!(user_thread(stat), Some(("a) b", "S")));
+        assert_eq!(user_thread("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0"), None);
+        assert_eq!(user_thread(""), None);
     }
 
     #[test]
