@@ -23,6 +23,13 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 /// How long the base works, in minutes: usually, and in a long run.
 const WORK_MIN: (u64, u64) = (2, 60);
+/// Files of the modules, ours among them, by which their code is compared.
+const MODULE_FILES: &str = "/tmp/modules";
+const COPY_MODULES: &str =
+    "mkdir /tmp/modules; cp /payload/insula.ko /payload/insula_quiet.ko /tmp/modules
+for module in $(cut -d ' ' -f 1 /proc/modules) dummy loop; do
+    [ $module = insula ] || cp \"$(modinfo -n $module)\" /tmp/modules
+done";
 /// Processes, memory, files, pipes and sockets, for some seconds.
 const LOAD: &str = "stress-ng --quiet --temp-path /tmp --fork 2 --vm 1 --vm-bytes 64M --hdd 1 --hdd-bytes 32M \
                     --pipe 1 --sock 1 --sock-port 20000 --timer 1 --mmap 1 --mmap-bytes 16M --timeout 40";
@@ -84,9 +91,11 @@ for _ in range(30):
 fn play(context: &Context) -> Result<(), Finding> {
     fs::write(BPF_PATH, BPF_TEXT)?;
     with_cleanup(|| {
+        shell(COPY_MODULES)?;
         let kernel = context.kernel(&context.version_of_the_base()?)?;
         let kernel = kernel.to_string_lossy();
-        let watcher = WatcherProcess::start(&["base", "--kernel", &kernel])?;
+        let options = ["--kernel", &kernel, "--modules", MODULE_FILES];
+        let watcher = WatcherProcess::start(&[&["base"], &options[..]].concat())?;
         let rounds = works(context)?;
         context.figure("rounds", rounds as f64, "1")?;
         let events = watcher.all();
