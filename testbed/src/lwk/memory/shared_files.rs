@@ -390,11 +390,13 @@ fn futexes(file: &File) -> Result<(), ProbeError> {
     let turn = BASE + 6 * PAGE;
     write(BASE, 6, 0);
     let wait_for = |value: u64| {
-        while read(BASE, 6) != value {
-            let _ = make(
-                libc::SYS_futex,
-                [turn, WAIT, read(BASE, 6) & 0xffff_ffff, 0],
-            );
+        loop {
+            // Read once: the other one may change it before the call.
+            let seen = read(BASE, 6);
+            if seen == value {
+                return;
+            }
+            let _ = make(libc::SYS_futex, [turn, WAIT, seen & 0xffff_ffff, 0]);
         }
     };
     let pass = |value: u64| {
