@@ -33,6 +33,14 @@ struct Case {
     memory_mib: usize,
 }
 
+impl Case {
+    /// Whether plain CRIU moves it beside: it locks each connection by runs of iptables, four of them, which takes
+    /// an emulated machine many minutes for a thousand.
+    const fn is_beside_criu(&self) -> bool {
+        self.connections < 1000
+    }
+}
+
 const fn case(name: &'static str, connections: usize, memory_mib: usize) -> Case {
     Case {
         name,
@@ -94,7 +102,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             .beside("move.gap.criu-1")
             .drawn(),
         gap!("node", "100", "the same, 100 connections").beside("move.gap.criu-100"),
-        gap!("node", "1000", "the same, 1,000 connections").beside("move.gap.criu-1000"),
+        gap!("node", "1000", "the same, 1,000 connections"),
         gap!("node", "100M", "the same, 1 connection, 100 MiB").beside("move.gap.criu-100M"),
         gap!("node", "1G", "the same, 1 connection, 1 GiB").beside("move.gap.criu-1G"),
         gap!(
@@ -105,7 +113,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         .beside("move.gap.criu-1")
         .drawn(),
         gap!("lwk", "100", "the same, 100 connections").beside("move.gap.criu-100"),
-        gap!("lwk", "1000", "the same, 1,000 connections").beside("move.gap.criu-1000"),
+        gap!("lwk", "1000", "the same, 1,000 connections"),
         gap!("lwk", "100M", "the same, 1 connection, 100 MiB").beside("move.gap.criu-100M"),
         gap!("lwk", "1G", "the same, 1 connection, 1 GiB").beside("move.gap.criu-1G"),
         gap!(
@@ -116,7 +124,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         .beside("move.gap.criu-1")
         .drawn(),
         gap!("base", "100", "the same, 100 connections").beside("move.gap.criu-100"),
-        gap!("base", "1000", "the same, 1,000 connections").beside("move.gap.criu-1000"),
+        gap!("base", "1000", "the same, 1,000 connections"),
         gap!("base", "100M", "the same, 1 connection, 100 MiB").beside("move.gap.criu-100M"),
         gap!("base", "1G", "the same, 1 connection, 1 GiB").beside("move.gap.criu-1G"),
         gap!(
@@ -126,7 +134,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         )
         .drawn(),
         gap!("criu", "100", "the same, 100 connections"),
-        gap!("criu", "1000", "the same, 1,000 connections"),
         gap!("criu", "100M", "the same, 1 connection, 100 MiB"),
         gap!("criu", "1G", "the same, 1 connection, 1 GiB"),
         still!(
@@ -154,7 +161,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             0.2
         ),
         share!("node", "100", "the same, 100 connections", 0.2),
-        share!("node", "1000", "the same, 1,000 connections", 0.2),
         share!("node", "100M", "the same, 1 connection, 100 MiB", 0.2),
         share!("node", "1G", "the same, 1 connection, 1 GiB", 0.2),
         share!(
@@ -164,7 +170,6 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
             0.05
         ),
         share!("lwk", "100", "the same, 100 connections", 0.05),
-        share!("lwk", "1000", "the same, 1,000 connections", 0.05),
         share!("lwk", "100M", "the same, 1 connection, 100 MiB", 0.05),
         share!("lwk", "1G", "the same, 1 connection, 1 GiB", 0.05),
     ],
@@ -203,13 +208,20 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 }
 
 fn played(inside: &Inside, case: &Case) -> Result<(), Finding> {
-    let criu = by_criu(case)?;
-    let node = between_nodes(inside, case)?;
-    let lwk = to_lightweight_kernel(inside, case)?;
-    inside.record(&format!("move.gap.criu-{}", case.name), criu)?;
-    for (way, gap) in [("node", node), ("lwk", lwk)] {
-        let share = gap.as_secs_f64() / criu.as_secs_f64();
+    let gaps = [
+        ("node", between_nodes(inside, case)?),
+        ("lwk", to_lightweight_kernel(inside, case)?),
+    ];
+    for (way, gap) in gaps {
         inside.record(&format!("move.gap.{way}-{}", case.name), gap)?;
+    }
+    if !case.is_beside_criu() {
+        return Ok(());
+    }
+    let criu = by_criu(case)?;
+    inside.record(&format!("move.gap.criu-{}", case.name), criu)?;
+    for (way, gap) in gaps {
+        let share = gap.as_secs_f64() / criu.as_secs_f64();
         inside.record(&format!("move.share.{way}-{}", case.name), share)?;
     }
     Ok(())
