@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::request;
 
-use crate::hw::cores;
+use crate::base::polling;
 use crate::model::errno::Errno;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
@@ -147,7 +147,7 @@ impl Process {
             endpoint::close_all(self.pages.number());
             pci::release_all(self.pages.number());
             mounted::remove(self);
-            cores::wake_all();
+            polling::poll_all();
         }
         first
     }
@@ -166,7 +166,7 @@ impl Process {
                 .compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed);
         if claimed.is_ok() && self.threads.load(Ordering::Acquire) > 1 {
             blocked::interrupt(self.pages.number(), Thread::is_killed_by_exec);
-            cores::wake_all();
+            polling::poll_all();
         }
         claimed.is_ok()
     }
