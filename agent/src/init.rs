@@ -10,11 +10,10 @@ use insula_agent::options::Options;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use rustix::system::RebootCommand;
-use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::log::{forward, log};
 use crate::program::Program;
-use crate::{containers, drivers, files, interfaces, power, resolver, root, server};
+use crate::{clock, containers, drivers, files, interfaces, power, resolver, root, server};
 
 /// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -66,10 +65,9 @@ fn set_clock(options: &Options) {
     let Some(clock) = options.clock else {
         return;
     };
-    let now = clock.unix_ns_at(time_stamp()).map(Duration::from_nanos);
-    let now = now.and_then(|now| Timespec::try_from(now).ok());
-    let set = now.ok_or(Errno::INVAL);
-    if let Err(error) = set.and_then(|now| clock_settime(ClockId::Realtime, now)) {
+    let now_ns = clock.unix_ns_at(time_stamp());
+    let set = now_ns.ok_or_else(|| Errno::INVAL.into());
+    if let Err(error) = set.and_then(clock::set) {
         log(&format!("the clock cannot be set: {error}"));
     }
 }

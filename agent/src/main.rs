@@ -22,6 +22,7 @@
 //! the exit statuses of the server's children, and so that the server's exit does not end the node.
 
 mod archive;
+mod clock;
 mod containers;
 mod drivers;
 mod files;

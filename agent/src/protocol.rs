@@ -31,6 +31,27 @@ pub enum Request {
     Receive(Receive),
     /// Do something about [containers](crate::container).
     Container(ContainerRequest),
+    /// Tell or set the clock: [`ClockRequest`] frames follow from the command, each of which is answered by a
+    /// [`ClockAnswer`].
+    Clock,
+}
+
+/// Request about the node's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClockRequest {
+    /// Tell the time.
+    Read,
+    /// Add this number of nanoseconds to it.
+    Adjust(i64),
+}
+
+/// The node's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockAnswer {
+    /// Its time, in nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// Why it was not adjusted.
+    pub error: Option<String>,
 }
 
 /// What makes a copy of a node another one.

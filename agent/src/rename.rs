@@ -3,13 +3,10 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use insula_agent::{Identity, Renamed};
-use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec, clock_settime};
 
-use crate::interfaces;
+use crate::{clock, interfaces};
 
 /// Where programs look for the machine id.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -20,7 +17,7 @@ const SEED_MAX: usize = 512;
 pub(crate) fn rename(identity: &Identity) -> Renamed {
     let parts = [
         ("random numbers", reseed(&identity.seed)),
-        ("the clock", set_clock(identity.unix_ns)),
+        ("the clock", clock::set(identity.unix_ns)),
         ("the host name", set_host(&identity.host)),
         (
             "the machine id",
@@ -46,11 +43,6 @@ fn reseed(seed: &[u8]) -> io::Result<()> {
     let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
     entropy::add(&random, &seed[..seed.len().min(SEED_MAX)])?;
     Ok(entropy::reseed(&random)?)
-}
-
-fn set_clock(unix_ns: u64) -> io::Result<()> {
-    let now = Timespec::try_from(Duration::from_nanos(unix_ns)).map_err(|_| Errno::INVAL)?;
-    Ok(clock_settime(ClockId::Realtime, now)?)
 }
 
 fn set_host(host: &str) -> io::Result<()> {

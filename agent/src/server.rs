@@ -11,7 +11,7 @@ use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
 
 use crate::containers::Containers;
 use crate::log::log;
-use crate::{rename, session, transfer};
+use crate::{clock, rename, session, transfer};
 
 /// Role of this program: the server.
 pub(crate) const SERVE: &str = "serve";
@@ -69,6 +69,7 @@ fn serve_one(stream: VsockStream, containers: &Containers) -> Result<(), FrameEr
         Request::Send(path) => Ok(transfer::send(&path, &stream)?),
         Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
         Request::Container(request) => containers.serve(request, &stream, reader),
+        Request::Clock => clock::serve(&stream, reader),
         Request::Rename(identity) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use insula_base::error::Error;
 use insula_driver::name::{self, Missing, Name};
 use insula_driver::{CallError, Driver};
+use insula_exec::agent::set_clock;
 use insula_image::Files;
 use insula_node::delegation;
 use insula_node::device::AttachedDevice;
@@ -380,7 +381,11 @@ pub(super) fn pause(context: &Context, name: &Name) -> Result<(), Failure> {
 }
 
 pub(super) fn resume(context: &Context, name: &Name) -> Result<(), Failure> {
-    Ok(node::resume(&context.driver()?, name)?)
+    let driver = context.driver()?;
+    node::resume(&driver, name)?;
+    // The base's clock may have been corrected meanwhile.
+    set_clock(&driver, name)
+        .map_err(|error| error.leaving("the node goes on, by its own clock").into())
 }
 
 pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {

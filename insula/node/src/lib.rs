@@ -20,6 +20,7 @@ mod allocate;
 pub mod attachment;
 mod attachments;
 mod claims;
+mod clock;
 mod copy;
 mod copy_memory;
 pub mod cores;

@@ -5,18 +5,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_abi::channel::Channels;
-use insula_agent::options::{Clock, Options, Resolver};
+use insula_agent::options::{Options, Resolver};
 use insula_base::root::Root;
 use insula_boot::monitor::{ConfinedNode, MonitorLayout};
 use insula_boot::{Layout, LayoutError, NodeDescription};
 use insula_driver::channel;
-use insula_driver::{CallError, Mapping, Node, tsc};
+use insula_driver::{CallError, Mapping, Node};
 use insula_image::{Bootable, LoadError};
 use kimage::{Format, Loadable};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ChunkRecord, Described, NodeRecord, NodeSpec, RestartRecord, RootImageRecord};
 use crate::attachment::{DiskFile, Networking, Volume, resolver};
+use crate::clock;
 use crate::delegation;
 use crate::device::Selected;
 use crate::isolation;
@@ -137,16 +138,8 @@ impl Setup<'_> {
         if !self.is_linux() {
             return String::new();
         }
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let clock = Clock {
-            unix_ns: u64::try_from(now.as_nanos()).unwrap_or_default(),
-            tsc: tsc(),
-            tsc_khz: self.machine.tsc_khz.into(),
-        };
         let agent = Options {
-            clock: Some(clock),
+            clock: Some(clock::now(self.machine.tsc_khz)),
             resolver: match self.network {
                 Some(_) => resolver(&Root::default()),
                 None => Resolver::default(),

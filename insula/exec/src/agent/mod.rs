@@ -4,6 +4,7 @@
 //! Messages of a node are not trusted: frames are bounded, and can only cause output, an exit
 //! status, and files where the user wants them.
 
+mod clock;
 mod connect;
 mod copy;
 mod detach;
@@ -12,6 +13,7 @@ mod place;
 mod rename;
 mod terminal;
 
+pub use clock::set_clock;
 pub(crate) use connect::{to_agent, to_agent_at_once};
 pub use copy::copy;
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
+
 use super::CONFINED;
 use crate::base::support::insula_command::{
     TIMEOUT, assert_equal, insula, insula_json, text, wait_for, with_cleanup,
@@ -38,8 +41,8 @@ const NAME: &str = "paused";
 const CONTENT: &str = "/tmp/content";
 const DISK: &str = "/tmp/disk.img";
 const DISK_BYTES: u64 = 16 << 20;
-const PROGRAMS: [&str; 9] = [
-    "cat", "cmp", "dd", "echo", "nc", "setsid", "sh", "sleep", "test",
+const PROGRAMS: [&str; 10] = [
+    "cat", "cmp", "date", "dd", "echo", "nc", "setsid", "sh", "sleep", "test",
 ];
 /// Port at which the node sends back what it receives.
 const ECHO: u16 = 7;
@@ -59,6 +62,8 @@ done' > /dev/null 2>&1 < /dev/null &";
 const PAUSES: u32 = 3;
 const PAUSE_NS: u64 = 5_000_000_000;
 const BYTES_BETWEEN: u64 = 1 << 20;
+/// By how much the base's clock is set.
+const SET_S: i64 = 3600;
 /// Bytes sent at a time.
 const PIECE: usize = 16 << 10;
 
@@ -70,6 +75,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let before = Resources::now()?;
         start()?;
         pauses_while_it_works()?;
+        its_clock_is_set()?;
         insula(&["rm", "--force", NAME])?;
         assert_unchanged(&before)
     });
@@ -95,6 +101,23 @@ fn start() -> Result<(), Finding> {
     })?;
     let (status, _) = script(NAME, WORK)?;
     assert_equal("start of its work", &status, &0)
+}
+
+/// The base's clock is set while the node is paused, and back in another pause.
+fn its_clock_is_set() -> Result<(), Finding> {
+    for seconds in [SET_S, -SET_S] {
+        insula(&["pause", NAME])?;
+        let time = clock_gettime(ClockId::CLOCK_REALTIME)? + TimeSpec::new(seconds, 0);
+        clock_settime(ClockId::CLOCK_REALTIME, time)?;
+        insula(&["resume", NAME])?;
+        let before = clock_gettime(ClockId::CLOCK_REALTIME)?.tv_sec();
+        let told: i64 = script(NAME, "date +%s")?.1.trim().parse()?;
+        let after = clock_gettime(ClockId::CLOCK_REALTIME)?.tv_sec();
+        Finding::unless((before - 1..=after + 1).contains(&told), || {
+            format!("the node's clock says {told}, between {before} and {after}")
+        })?;
+    }
+    Ok(())
 }
 
 /// The connection is the same all the time; the base sends, and compares what comes back.
