@@ -24,9 +24,9 @@ use super::claims;
 use super::copy_memory::pair;
 use super::root_image::SharedImage;
 use super::run::{
-    CHOICES_MAX, GIVEN_BACK, Started, Timing, call_failed, contended, module_failed, pick_name,
-    ticks_to_ns,
+    CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed, pick_name,
 };
+use super::timing::{Timing, ticks_to_ns};
 use super::{
     CopyRecord, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord, RunRequest, spec,
 };

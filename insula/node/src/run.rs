@@ -4,8 +4,6 @@
 //! loads and starts. Until the start everything belongs to descriptors of this process, so its end
 //! frees all.
 
-use std::time::{Duration, Instant};
-
 use insula_abi as abi;
 use insula_base::error::{Error, Kind, Source as Cause};
 use insula_base::root::Root;
@@ -24,6 +22,7 @@ use super::copy;
 use super::forbidden;
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
+use super::timing::{Step, StepTimes, Timing};
 use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
 use crate::attachment::Publish;
 use crate::cores::{ChosenCore, CoreRequest};
@@ -73,23 +72,6 @@ impl RunRequest {
         }
         .watched(self.attachments.watch.as_ref())
     }
-}
-
-/// Durations of the steps of a start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Timing {
-    /// Loading the image into the node's memory; with files, including reading them.
-    pub load_ns: u64,
-    /// Allocating memory from base or pool.
-    pub take_memory_ns: u64,
-    /// Taking cores from base or pool.
-    pub take_cores_ns: u64,
-    /// Making tables and writing them to the node's memory.
-    pub layout_ns: u64,
-    /// From the module's start of the core to the kernel's first instruction.
-    pub start_ns: u64,
-    /// From the start of this process to the kernel's first instruction.
-    pub total_ns: u64,
 }
 
 /// A node that was started.
@@ -148,10 +130,10 @@ pub(super) fn start_once(
     )?;
     check_ports(request)?;
     claims::check(driver, request)?;
-    let mut clock = Clock::default();
+    let mut times = StepTimes::default();
     let root_image = request.attachments.root.as_ref().and_then(NodeRoot::image);
     let shared = root_image.map(|image| image.share(driver)).transpose()?;
-    let memory = clock.measure(Step::AllocateMemory, || {
+    let memory = times.measure(Step::AllocateMemory, || {
         allocate_memory(driver, &request.spec.memory)
     })?;
     let mut start = Start {
@@ -162,7 +144,7 @@ pub(super) fn start_once(
         name,
         devices: &devices,
         shared: shared.as_ref(),
-        clock,
+        times,
     };
     let (node, layout, chosen, half_cpus) = start.take_cores(&memory)?;
     if let Some(shared) = &shared {
@@ -170,7 +152,7 @@ pub(super) fn start_once(
     }
     let mut mapping = memory.map().map_err(module_failed)?;
     start.load(&memory, &mut mapping, &layout)?;
-    let Start { clock, name, .. } = start;
+    let Start { times, name, .. } = start;
     let policy = Policy {
         panic_s: layout.panic_s,
         ..request.policy()
@@ -186,7 +168,7 @@ pub(super) fn start_once(
         .machine()
         .and_then(|(machine, _)| Ok((machine, node.info()?.0)))
         .map_err(|error| state_unknown(&name, error))?;
-    let timing = clock.timing(bootable.read_time, &info, machine.tsc_khz, began_tsc);
+    let timing = times.timing(bootable.read_time, &info, machine.tsc_khz, began_tsc);
     let started = Started {
         name: name.to_string(),
         id: info.id,
@@ -290,7 +272,7 @@ struct Start<'a> {
     name: Name,
     devices: &'a [Selected],
     shared: Option<&'a SharedImage>,
-    clock: Clock,
+    times: StepTimes,
 }
 
 type Taken = (Node, Layout, Vec<ChosenCore>, Vec<u32>);
@@ -335,7 +317,7 @@ impl Start<'_> {
                 volumes: &attachments.volumes,
                 network: attachments.network.as_ref(),
             };
-            let layout = self.clock.measure(Step::Layout, || setup.lay_out());
+            let layout = self.times.measure(Step::Layout, || setup.lay_out());
             let layout = layout.map_err(cannot_lay_out)?;
             let monitor = Monitor::allocate(self.driver, &setup)?;
             // The lock is held until the module has the node's record.
@@ -347,7 +329,7 @@ impl Start<'_> {
             let record = setup.record(&layout).map_err(too_long)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
             let (driver, named) = (self.driver, (&self.name, &record[..]));
-            let created = self.clock.measure(Step::TakeCores, || {
+            let created = self.times.measure(Step::TakeCores, || {
                 shared_core::create_node(driver, spec, named, &numbers, memory)
             });
             match created {
@@ -382,12 +364,12 @@ impl Start<'_> {
         layout: &Layout,
     ) -> Result<(), Error> {
         let bootable = self.bootable;
-        let loaded = self.clock.measure(Step::Load, || {
+        let loaded = self.times.measure(Step::Load, || {
             bootable.load(memory, mapping, layout.kernel, layout.initrd)
         });
         loaded.map_err(load_failed)?;
         let written = || write_layout(mapping, layout);
-        self.clock
+        self.times
             .measure(Step::Layout, written)
             .map_err(load_failed)
     }
@@ -465,78 +447,4 @@ fn given_back(error: Error) -> Error {
 /// The node runs, but its state cannot be read.
 fn state_unknown(name: &Name, error: CallError) -> Error {
     Error::new(format!("the node '{name}' was started, but: {error}")).hint("`insula ps` shows it")
-}
-
-/// The measured steps.
-#[derive(Clone, Copy)]
-enum Step {
-    AllocateMemory,
-    TakeCores,
-    Layout,
-    Load,
-}
-
-/// Time spent in each step.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock([Duration; 4]);
-
-impl Clock {
-    fn measure<T>(&mut self, step: Step, work: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        let result = work();
-        self.0[step as usize] += began.elapsed();
-        result
-    }
-
-    fn timing(self, read: Duration, info: &abi::NodeInfo, tsc_khz: u32, began_tsc: u64) -> Timing {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let of = |step: Step| ns(self.0[step as usize]);
-        Timing {
-            load_ns: of(Step::Load).saturating_add(ns(read)),
-            take_memory_ns: of(Step::AllocateMemory),
-            take_cores_ns: of(Step::TakeCores),
-            layout_ns: of(Step::Layout),
-            start_ns: ticks_to_ns(info.start_tsc, info.entry_tsc, tsc_khz),
-            total_ns: ticks_to_ns(began_tsc, info.entry_tsc, tsc_khz),
-        }
-    }
-}
-
-/// Nanoseconds between two values of the time stamp counter; 0 if the later one is missing.
-pub(super) fn ticks_to_ns(from: u64, to: u64, tsc_khz: u32) -> u64 {
-    let ticks = u128::from(to.saturating_sub(from));
-    let ns = ticks * 1_000_000 / u128::from(tsc_khz.max(1));
-    u64::try_from(ns).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks() {
-        assert_eq!(ticks_to_ns(1000, 4000, 3_000_000), 1000);
-        assert_eq!(ticks_to_ns(1000, 0, 3_000_000), 0);
-        assert_eq!(ticks_to_ns(0, u64::MAX, 0), u64::MAX);
-    }
-
-    #[test]
-    fn time_is_booked_to_its_step() {
-        let mut clock = Clock::default();
-        clock.measure(Step::TakeCores, || {
-            std::thread::sleep(Duration::from_millis(2))
-        });
-        let info = abi::NodeInfo {
-            start_tsc: 2000,
-            entry_tsc: 5000,
-            ..Default::default()
-        };
-        let timing = clock.timing(Duration::from_nanos(7), &info, 1_000_000, 1000);
-        assert!(timing.take_cores_ns >= 2_000_000);
-        assert_eq!(
-            (timing.load_ns, timing.layout_ns, timing.take_memory_ns),
-            (7, 0, 0)
-        );
-        assert_eq!((timing.start_ns, timing.total_ns), (3000, 4000));
-    }
 }
