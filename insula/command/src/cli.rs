@@ -5,30 +5,28 @@ mod image;
 mod machine;
 mod policy;
 mod postmortem;
+mod program;
 mod query;
 mod servers;
 mod target;
 mod watch;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
-use insula_exec::program::{self, Mount};
 use insula_image::Payload;
 use insula_node::NodeSpec;
-use insula_node::attachment::Publish;
 
 pub(super) use compose::{Down, Projects, Up};
 pub(super) use image::{FilesOptions, Image, ImageAdd, ImageBuild};
 pub(super) use machine::{Machine, Reserve};
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
+pub(super) use program::{Exec, Movable, Move, Restore};
 pub(super) use query::{Events, Inspect, Logs, Port, Ps, Stats, Top};
 pub(super) use servers::{Here, ServerStart, Servers};
 pub(super) use target::{AllOf, Kill, Nodes, Remove, Stop, Wait};
@@ -260,134 +258,6 @@ pub(super) struct Run {
     /// Print JSON, timing included
     #[arg(long)]
     pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Exec {
-    /// The node
-    #[arg(value_name = "NODE")]
-    pub(super) name: Name,
-    /// Program, by its path or by a name to be found in PATH, and its arguments; a -- may precede it
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    #[arg(value_name = "PROGRAM")]
-    pub(super) words: Vec<OsString>,
-    /// Run it as a container of this name in a Linux node: in namespaces of its own, with an address
-    /// of its own. Its output is kept as its log
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "tty"])]
-    pub(super) container: Option<Name>,
-    /// Ports of this system to forward to ports of the container, as 8080:80 or 53:53/udp; they go with it
-    #[arg(
-        short,
-        long,
-        value_name = "[ADDRESS:]PORT[:CONTAINER-PORT][/udp]",
-        requires = "container"
-    )]
-    pub(super) publish: Vec<Publish>,
-    /// Return as soon as the container is started, instead of showing its output until it ends
-    #[arg(short, long, requires = "container")]
-    pub(super) detach: bool,
-    /// Pass this command's standard input to a program in a Linux node
-    #[arg(short, long)]
-    pub(super) interactive: bool,
-    /// Allocate a terminal for a program in a Linux node
-    #[arg(short, long)]
-    pub(super) tty: bool,
-    /// Keys that detach from that terminal; empty to disable
-    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
-    pub(super) detach_keys: DetachKeys,
-    /// Set an environment variable of the program
-    #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
-    pub(super) environment: Vec<(OsString, OsString)>,
-    /// Working directory of the program
-    #[arg(short, long, value_name = "FOLDER")]
-    pub(super) workdir: Option<OsString>,
-    /// Polls for a system call of the program before the proxy sleeps and frees the base's core
-    #[arg(long, value_name = "TIMES", default_value_t = program::POLLS)]
-    pub(super) polls: u64,
-    /// On a node of the lightweight kernel, have the files of this file server below this folder
-    #[arg(long = "mount", value_name = "FOLDER=SERVER", value_parser = mount)]
-    pub(super) mounts: Vec<Mount>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Restore {
-    /// The node
-    #[arg(value_name = "NODE")]
-    pub(super) node: Name,
-    /// The folder with its images
-    #[arg(short, long, value_name = "FOLDER")]
-    pub(super) import: PathBuf,
-    /// Its name, if not that in the folder
-    #[arg(short, long)]
-    pub(super) name: Option<Name>,
-    /// Ports of this system to forward to ports of it, instead of those in the folder
-    #[arg(short, long, value_name = "[ADDRESS:]PORT[:CONTAINER-PORT][/udp]")]
-    pub(super) publish: Vec<Publish>,
-    /// Restore it with its TCP connections closed
-    #[arg(long)]
-    pub(super) tcp_close: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Move {
-    /// Id of the process, or name of the container
-    #[arg(value_name = "PID|CONTAINER")]
-    pub(super) what: Movable,
-    /// The node; `base` for a process that goes back
-    #[arg(value_name = "NODE")]
-    pub(super) name: Name,
-    /// Only tell whether it can be moved, and why not
-    #[arg(long)]
-    pub(super) check: bool,
-    /// Copy a container's memory first, while it runs: for much of it, it stands still for less time, and
-    /// the move as a whole takes more
-    #[arg(long, conflicts_with = "check")]
-    pub(super) pre_copy: bool,
-}
-
-/// What can be moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Movable {
-    /// A process of this system, by its id.
-    Process(i32),
-    /// A container.
-    Container(Name),
-}
-
-impl FromStr for Movable {
-    type Err = &'static str;
-
-    /// What consists of digits is an id.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse::<i32>() {
-            Ok(pid) if pid > 0 => Ok(Self::Process(pid)),
-            Ok(_) => Err("ids of processes are positive"),
-            Err(_) => match text.parse() {
-                Ok(name) => Ok(Self::Container(name)),
-                Err(_) => Err("give the id of a process, or the name of a container"),
-            },
-        }
-    }
-}
-
-/// Parses a variable and its value.
-fn variable(text: &str) -> Result<(OsString, OsString), &'static str> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("it has the form NAME=VALUE"),
-    }
-}
-
-fn mount(text: &str) -> Result<Mount, &'static str> {
-    match text.rsplit_once('=') {
-        Some((point, server)) if point.starts_with('/') && point != "/" && !server.is_empty() => {
-            Ok(Mount {
-                point: point.into(),
-                server: server.to_owned(),
-            })
-        }
-        _ => Err("it has the form FOLDER=SERVER, with an absolute FOLDER other than /"),
-    }
 }
 
 fn place() -> impl TypedValueParser<Value = Place> {
