@@ -13,7 +13,7 @@ use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{FOLDER, Inside, pin};
-use node::Node;
+use node::{Node, Ring};
 use work::{Owner, Work};
 
 /// Core of the node: its own, or shared.
@@ -56,18 +56,21 @@ const WAYS: [Way; 3] = [
         name: "direct",
         prefix: "",
         words: &[],
+        ring: Ring::Interrupt,
         linux: Owner::Base,
     },
     Way {
         name: "nmi",
         prefix: "nmi-",
         words: &["--share-by", "nmi"],
+        ring: Ring::Module,
         linux: Owner::Base,
     },
     Way {
         name: "vmm",
         prefix: "vmm-",
         words: &["--share-by", "vmm"],
+        ring: Ring::Monitor,
         linux: Owner::Confined,
     },
 ];
@@ -317,6 +320,7 @@ struct Way {
     prefix: &'static str,
     /// Words for the command.
     words: &'static [&'static str],
+    ring: Ring,
     linux: Owner,
 }
 
@@ -326,8 +330,7 @@ impl Way {
         let alone_s = linux.work_s(inside)?;
         let core = CORE.to_string();
         let words = [&["--share-core", &core], self.words].concat();
-        // Where no interrupt of its own enters the node, the module rings it.
-        let node = Node::start(inside, &words, !self.words.is_empty())?;
+        let node = Node::start(inside, &words, self.ring)?;
         let slowdown = linux.work_s(inside)? / alone_s;
         inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
         let median = self.measure_works(&node)?;
@@ -360,7 +363,7 @@ impl Way {
 
 /// A core of its own. Returns the median with a program that computes, in cycles.
 fn native(inside: &Inside) -> Result<f64, Finding> {
-    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], false)?;
+    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], Ring::Interrupt)?;
     node.measure("native-idle", RINGS)?;
     let work = Work::start(COMPUTING, Owner::Lwk, inside)?;
     node.wait_for_program()?;

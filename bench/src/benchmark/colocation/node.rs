@@ -11,17 +11,31 @@ use testbed::base::Finding;
 use super::{LIMIT, NODE, PARAMETERS, TICKS};
 use crate::inside::Inside;
 
+/// What marks a core that is a monitor's guest for the module: `INSULA_MONITOR_SHARE_ID` (kmod/node/monitor_share.h).
+const SHARED_BY_MONITOR: u64 = 1 << 30;
+
 /// A node of the lightweight kernel, and the words of its first core.
 pub(super) struct Node<'a> {
     pub(super) inside: &'a Inside,
     memory: Mapping,
     /// Physical address of the words.
     core: u64,
-    by_nmi: bool,
+    ring: Ring,
+}
+
+/// How the node is rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ring {
+    /// By an interrupt.
+    Interrupt,
+    /// By the module, as no interrupt of its own enters it.
+    Module,
+    /// The same, by the core's monitor.
+    Monitor,
 }
 
 impl<'a> Node<'a> {
-    pub(super) fn start(inside: &'a Inside, words: &[&str], by_nmi: bool) -> Result<Self, Finding> {
+    pub(super) fn start(inside: &'a Inside, words: &[&str], ring: Ring) -> Result<Self, Finding> {
         let usual = ["--image", "lwk", "--memory", "64M"];
         inside.command.start(NODE, &[&usual[..], words].concat())?;
         // A core publishes its words when it first enters a program.
@@ -37,7 +51,7 @@ impl<'a> Node<'a> {
             core: area + (1 + u64::from(COUNTERS_PAGES)) * PAGE_SIZE,
             memory,
             inside,
-            by_nmi,
+            ring,
         };
         node.wait_for(offset_of!(Core, doorbell), "its core")?;
         Ok(node)
@@ -48,13 +62,10 @@ impl<'a> Node<'a> {
         let doorbell = self.word(offset_of!(Core, doorbell))?;
         let word = self.core + offset_of!(Core, interrupted_at) as u64;
         for (name, value) in [
-            (
-                "apic_id",
-                doorbell >> insula_abi::channel::DOORBELL_APIC_SHIFT & 0xffff_ffff,
-            ),
+            ("apic_id", self.apic_id(doorbell)),
             ("vector", doorbell & 0xff),
             ("word", word),
-            ("by_nmi", u64::from(self.by_nmi)),
+            ("by_nmi", u64::from(self.ring != Ring::Interrupt)),
             ("rounds", rounds as u64),
         ] {
             fs::write(format!("{PARAMETERS}/{name}"), value.to_string())?;
@@ -73,6 +84,15 @@ impl<'a> Node<'a> {
             .record(&format!("{row}-median"), median as f64)?;
         self.inside.record(&format!("{row}-worst"), *worst as f64)?;
         Ok(median as f64)
+    }
+
+    /// The core by which the driver rings a doorbell.
+    fn apic_id(&self, doorbell: u64) -> u64 {
+        let core = doorbell >> insula_abi::channel::DOORBELL_APIC_SHIFT & 0xffff_ffff;
+        match self.ring {
+            Ring::Interrupt | Ring::Module => core,
+            Ring::Monitor => core | SHARED_BY_MONITOR,
+        }
     }
 
     pub(super) fn wait_for_program(&self) -> Result<(), Finding> {
