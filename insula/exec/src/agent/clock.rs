@@ -25,8 +25,8 @@ const ADJUSTMENTS_MAX: u32 = 3;
 /// Difference that is not corrected.
 const TOLERANCE_NS: u64 = 100_000;
 
-/// Sets the clock of a running node to the base's, as exactly as the agent's answers tell. A node without an agent
-/// keeps its own.
+/// Sets the clock of a running node to the base's, as exactly as the agent's answers tell. A node without an agent,
+/// or with one that does not know the request, keeps its own.
 ///
 /// # Errors
 /// When its agent does not set it.
@@ -36,6 +36,10 @@ pub fn set_clock(driver: &Driver, name: &Name) -> Result<(), Error> {
     };
     let attempt = || -> io::Result<()> {
         let mut agent = Agent::new(&stream)?;
+        if agent.ask(ClockRequest::Read).is_err() {
+            // An older agent ends the connection.
+            return Ok(());
+        }
         for _ in 0..ADJUSTMENTS_MAX {
             let Some(by_ns) = agent.reading()?.correction_ns() else {
                 return Ok(());
@@ -48,9 +52,7 @@ pub fn set_clock(driver: &Driver, name: &Name) -> Result<(), Error> {
         Ok(())
     };
     attempt().map_err(|error| {
-        Error::new(format!("the clock of the node '{name}' cannot be set"))
-            .because(error)
-            .hint("its image may have an older agent: build it anew with `insula image build`")
+        Error::new(format!("the clock of the node '{name}' cannot be set")).because(error)
     })
 }
 
