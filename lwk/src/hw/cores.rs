@@ -93,7 +93,8 @@ pub(crate) fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Has all other cores service pending work.
+/// Has all other cores service pending work. Who ends what others wait for has the own core do so, too
+/// ([`crate::base::polling::poll_all`]): it may have polled them just before, and sleep.
 pub(crate) fn wake_all() {
     for_other_apic_ids(|apic_id| apic::send_ipi(apic_id, WAKE_VECTOR));
 }

@@ -1,7 +1,7 @@
 //! Setting a node's clock to the base's.
 //!
 //! A node's clock runs by the time stamp counter, as the base's does, which also goes on while the node is
-//! paused. But the base's is corrected, and Linux before 6.10 loses time if it reads the counter only after many
+//! paused. But the base's is corrected, and older kernels lose time if they read the counter only after many
 //! minutes.
 
 use std::io;
@@ -130,7 +130,7 @@ impl Reading {
 }
 
 /// The base's time, in nanoseconds since 1970.
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }

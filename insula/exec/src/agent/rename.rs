@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use insula_agent::frame::{self, Reader};
 use insula_agent::{Identity, Renamed, Request};
@@ -11,7 +11,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node::{self as node, HostName};
 
-use super::clock::set_clock;
+use super::clock::{now_ns, set_clock};
 use super::connect::to_agent;
 
 /// Random bytes for the copy: twice the key size of the kernel's generator.
@@ -66,12 +66,11 @@ fn identity(host: &str, address: Option<Ipv4Addr>) -> io::Result<Identity> {
             rustix::rand::getrandom(&mut random[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
     let (seed, id) = random.split_at(SEED_SIZE);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Identity {
         host: host.to_owned(),
         machine: id.iter().map(|byte| format!("{byte:02x}")).collect(),
         seed: seed.to_vec(),
-        unix_ns: now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or_default()),
+        unix_ns: now_ns(),
         address,
     })
 }

@@ -26,7 +26,7 @@ const WORK_MIN: (u64, u64) = (2, 60);
 /// Files of the modules, ours among them, by which their code is compared.
 const MODULE_FILES: &str = "/tmp/modules";
 const COPY_MODULES: &str =
-    "mkdir /tmp/modules; cp /payload/insula.ko /payload/insula_quiet.ko /tmp/modules
+    "set -e; mkdir /tmp/modules; cp /payload/insula.ko /payload/insula_quiet.ko /tmp/modules
 for module in $(cut -d ' ' -f 1 /proc/modules) dummy loop; do
     [ $module = insula ] || cp \"$(modinfo -n $module)\" /tmp/modules
 done";
@@ -35,10 +35,10 @@ const LOAD: &str = "stress-ng --quiet --temp-path /tmp --fork 2 --vm 1 --vm-byte
                     --pipe 1 --sock 1 --sock-port 20000 --timer 1 --mmap 1 --mmap-bytes 16M --timeout 40";
 /// What changes the kernel's text and tables, one after another.
 const CHANGES: [&str; 4] = [MODULES, TRACING, BPF, NODES];
-const MODULES: &str = "for round in 1 2 3; do
+const MODULES: &str = "set -e; for round in 1 2 3; do
     insmod /payload/insula_quiet.ko; modprobe dummy; modprobe loop; rmmod insula_quiet; modprobe -r dummy loop
 done";
-const TRACING: &str = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+const TRACING: &str = "set -e; mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 cd /sys/kernel/tracing
 echo 'p do_sys_openat2' > kprobe_events; echo 'r vfs_read' >> kprobe_events; echo 1 > events/kprobes/enable
 echo 'vfs_*' > set_ftrace_filter; echo function > current_tracer; echo 1 > events/sched/enable
@@ -47,7 +47,7 @@ echo 0 > events/sched/enable; echo nop > current_tracer; echo > set_ftrace_filte
 echo 0 > events/kprobes/enable; echo > kprobe_events";
 const BPF: &str = "python3 /tmp/bpf.py";
 const BPF_PATH: &str = "/tmp/bpf.py";
-const NODES: &str = "insula run --image lwk --cpus 1 --memory 64M --name quiet
+const NODES: &str = "set -e; insula run --image lwk --cpus 1 --memory 64M --name quiet
 insula exec quiet -- /bin/true; insula rm --force quiet";
 /// Has a program of BPF called at a function's begin, through a trampoline in the kernel's text, and another
 /// one filter what a socket receives. Sources: bpf(2), uapi/linux/bpf.h, Documentation/bpf/btf.rst.
