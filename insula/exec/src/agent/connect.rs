@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +26,9 @@ const PORT_MIN: u32 = 512;
 
 /// Distance of the ports at which commands with successive process ids start.
 const PORT_STEP: u32 = 37;
+/// Exists once Linux can serve nodes' sockets, from the first node with a driver for them on. The first socket of a
+/// base without has Linux load what serves them, and transports of other hypervisors.
+const SERVED: &str = "/sys/class/misc/vhost-vsock";
 /// Attempts to connect at once, each from another port.
 const ATTEMPTS: u32 = 3;
 /// Connections that this process has made.
@@ -61,10 +65,8 @@ pub(crate) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
         if handle.is_paused() {
             return Err(node::is_paused(name));
         }
-        let socket = reserved_socket().map_err(no_socket)?;
-        let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
-        match connect(socket.as_raw_fd(), &address) {
-            Ok(()) => return Ok(VsockStream::from(socket)),
+        match attempt(handle.info.id)? {
+            Ok(stream) => return Ok(stream),
             Err(errno) if began.elapsed() > BOOT_TIMEOUT => {
                 return Err(no_answer(name, errno));
             }
@@ -85,18 +87,27 @@ pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<VsockStre
     if handle.is_paused() {
         return Err(node::is_paused(name));
     }
-    let address = VsockAddr::new(attachment::cid(handle.info.id), PORT);
     let mut attempts = 0;
     loop {
-        let socket = reserved_socket().map_err(no_socket)?;
         attempts += 1;
-        match connect(socket.as_raw_fd(), &address) {
-            Ok(()) => return Ok(VsockStream::from(socket)),
+        match attempt(handle.info.id)? {
+            Ok(stream) => return Ok(stream),
             // Another command may have had the port a moment ago.
             Err(Errno::ECONNRESET) if attempts < ATTEMPTS => {}
             Err(errno) => return Err(no_answer(name, errno)),
         }
     }
+}
+
+/// One attempt to connect to the agent of the node with this id.
+fn attempt(node_id: u32) -> Result<Result<VsockStream, Errno>, Error> {
+    if !Path::new(SERVED).exists() {
+        return Ok(Err(Errno::ENODEV));
+    }
+    let socket = reserved_socket().map_err(no_socket)?;
+    let address = VsockAddr::new(attachment::cid(node_id), PORT);
+    let connected = connect(socket.as_raw_fd(), &address);
+    Ok(connected.map(|()| VsockStream::from(socket)))
 }
 
 /// A socket with a privileged port, as agents require.
