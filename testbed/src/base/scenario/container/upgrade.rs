@@ -201,7 +201,7 @@ fn begin_frozen(image: &str) -> Result<std::process::Child, Finding> {
         let running = names(&["ps", "--json"])?;
         Ok(running.iter().any(|name| name == BESIDE).then_some(()))
     })?;
-    match insula(&freeze_restore(BESIDE)) {
+    match insula(&freeze_restore(BESIDE, NAME)) {
         Ok(_) => Ok(upgrading),
         Err(error) => {
             let output = upgrading.wait_with_output()?;

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::path::Path;
 
-use super::super::move_linux::failures::piped;
+use super::super::move_linux::failures::{begin_freezing, piped};
 use super::super::move_linux::state::{NAME, check};
 use super::{NEW, has_nothing, is_nowhere, on, place};
 use crate::base::Finding;
@@ -11,9 +11,7 @@ use crate::base::support::insula_command::{command, insula, try_insula, wait_for
 
 /// What would be restored.
 const CUT: &str = "cut";
-/// Freezes its restore as soon as it begins, and has it go on.
-const FREEZE: &str =
-    "until echo 1 > /sys/fs/cgroup/insula/cut/cgroup.freeze; do sleep 0.01; done 2>/dev/null";
+/// Has its restore, which was frozen, go on.
 const CONTINUE: &str = "echo 0 > /sys/fs/cgroup/insula/cut/cgroup.freeze";
 
 pub(super) fn play(ours: &str, checks: &mut TcpStream) -> Result<(), Finding> {
@@ -23,7 +21,7 @@ pub(super) fn play(ours: &str, checks: &mut TcpStream) -> Result<(), Finding> {
 }
 
 fn restoring(ours: &str) -> Result<(), Finding> {
-    let mut freezing = piped(command(&["exec", NEW, "--", "sh", "-c", FREEZE]))?;
+    let mut freezing = begin_freezing(NEW, CUT)?;
     let restore = ["restore", NEW, "--import", ours, "--name", CUT];
     let mut restoring = piped(command(&restore))?;
     wait_for("the restore to begin", || Ok(freezing.try_wait()?))?;

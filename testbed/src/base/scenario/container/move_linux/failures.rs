@@ -2,7 +2,7 @@
 //! target has nothing of it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -11,7 +11,9 @@ use nix::unistd::Pid;
 
 use super::streams::Streams;
 use super::{NAME, has_none, inspected, runs_on};
-use crate::base::support::insula_command::{Answer, command, insula, text, try_insula, wait_for};
+use crate::base::support::insula_command::{
+    Answer, assert_equal, command, insula, text, try_insula, wait_for,
+};
 use crate::base::{Context, Finding};
 
 /// Source and target.
@@ -19,17 +21,20 @@ const SOURCE: &str = "6.1";
 const TARGET: &str = "6.12";
 /// Move that is to fail.
 const MOVE: [&str; 3] = ["move", NAME, TARGET];
-/// Freezes the next restore in a node as soon as it begins. Waits in one process: an emulator would be busy with
+/// Says that it waits, and freezes the next restore in a node as soon as it begins. Waits in one process: an emulator would be busy with
 /// a program that is started a hundred times a second.
 const FREEZE_RESTORE: &str = r#"
-import time
+import sys, time
+print("waiting", flush=True)
 while True:
     try:
-        open("/sys/fs/cgroup/insula/shop/cgroup.freeze", "w").write("1")
+        open(f"/sys/fs/cgroup/insula/{sys.argv[1]}/cgroup.freeze", "w").write("1")
         break
     except FileNotFoundError:
         time.sleep(0.01)
 "#;
+/// What that says when it waits.
+const WAITING: &[u8; 8] = b"waiting\n";
 /// Address of the base at which a stopped agent is told to go on.
 const RELEASE: &str = "10.78.0.1:4000";
 /// The container's record on the base.
@@ -76,16 +81,28 @@ fn no_room() -> Result<(), Finding> {
     answer.refused(1, &["No space left", "it goes on where it was"])
 }
 
-/// The words that have the next restore in a node frozen as soon as it begins.
-pub(in super::super) fn freeze_restore(node: &str) -> [&str; 6] {
-    ["exec", node, "--", "python3", "-c", FREEZE_RESTORE]
+/// The words that have a container's next restore in a node frozen as soon as it begins.
+pub(in super::super) fn freeze_restore<'a>(node: &'a str, container: &'a str) -> [&'a str; 7] {
+    let script = FREEZE_RESTORE;
+    ["exec", node, "--", "python3", "-c", script, container]
+}
+
+/// The same in the background: it waits when this returns.
+pub(in super::super) fn begin_freezing(node: &str, container: &str) -> Result<Child, Finding> {
+    let mut freezing = piped(command(&freeze_restore(node, container)))?;
+    let output = freezing.stdout.as_mut();
+    let output = output.ok_or_else(|| Finding::new("its output is not piped"))?;
+    let mut said = [0; WAITING.len()];
+    output.read_exact(&mut said)?;
+    assert_equal("what it says", &&said, &WAITING)?;
+    Ok(freezing)
 }
 
 /// Begins a move, whose restore is frozen when it has begun.
 fn begin_frozen() -> Result<Child, Finding> {
-    let mut freeze = piped(command(&freeze_restore(TARGET)))?;
+    let mut freezing = begin_freezing(TARGET, NAME)?;
     let moving = piped(command(&MOVE))?;
-    wait_for("the restore to begin", || Ok(freeze.try_wait()?))?;
+    wait_for("the restore to begin", || Ok(freezing.try_wait()?))?;
     Ok(moving)
 }
 
