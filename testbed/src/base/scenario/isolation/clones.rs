@@ -165,7 +165,7 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
     each_by_itself(copies, &written)?;
     works_as_others(copies[0], cpus)?;
     if play.ends_poor {
-        ends_for_lack_of_memory(copies[0])?;
+        ends_for_lack_of_memory(copies[0], &copies[1..])?;
     }
     insula(&["rm", "--force", copies[0]])?;
     for name in copies[1..].iter().chain(&[ORIGINAL]) {
@@ -380,12 +380,19 @@ fn each_by_itself(copies: &[&str], written: &str) -> Result<(), Finding> {
 }
 
 /// A copy that writes a page for which the base has no memory ends, and says so.
-fn ends_for_lack_of_memory(name: &str) -> Result<(), Finding> {
+fn ends_for_lack_of_memory(name: &str, others: &[&str]) -> Result<(), Finding> {
+    // The next page that any of them writes is the one for which there is none.
+    for other in others {
+        insula(&["pause", other])?;
+    }
     let failing = Hold::failing("insula_shown_own", Errno::ENOMEM)?;
     // It may have ended before this has.
     let _ = script(name, "dd if=/dev/zero of=/more bs=65536 count=512");
     failing.wait()?;
     drop(failing);
+    for other in others {
+        insula(&["resume", other])?;
+    }
     let view = wait_for("a copy without memory to end", || {
         let view = insula_json(&["inspect", name])?[0].clone();
         Ok((text(&view["state"]) == "stopped").then_some(view))
