@@ -3,9 +3,11 @@
 //! The command is the one that users install: that of the project's Debian package, not the static
 //! one that the testbed builds for itself, which an emulator starts faster.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
 use testbed::host::debs::{self, DebsError};
 use testbed::host::payload::equipment::{self, EquipmentError};
@@ -22,6 +24,8 @@ const PROBE_PROGRAM: &str = "insula-bench-probe";
 /// The emulator's plugin.
 const COUNTER: &str = "insula-bench-counter";
 const COUNTER_FILE: &str = "libinsula_bench_counter.so";
+/// Part of the mangled name of the lightweight kernel's function that handles a doorbell.
+const HANDLED: &str = "10interrupts10store_time";
 /// The only supported architecture.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Files of the package, with their paths in the machine's payload.
@@ -44,17 +48,28 @@ pub enum BuildError {
     /// A program could not be built.
     #[error(transparent)]
     Program(#[from] ToolError),
+    /// The lightweight kernel lacks the function to which interrupts are counted.
+    #[error("the lightweight kernel has no symbol `{HANDLED}`")]
+    Symbol,
     /// The build folder could not be written.
     #[error("the build folder cannot be written: {0}")]
     Folder(#[from] io::Error),
+}
+
+/// What is needed for counting.
+pub(crate) struct CounterEquipment {
+    /// The emulator's plugin.
+    pub(crate) plugin: PathBuf,
+    /// Address of the block of the lightweight kernel at which a doorbell is handled.
+    pub(crate) path_end: u64,
 }
 
 /// Payload and plugin.
 pub struct Equipment {
     /// Payload of the machines.
     pub(crate) payload: Payload,
-    /// The counting plugin, if one of the benchmarks needs it.
-    pub(crate) counter: Option<PathBuf>,
+    /// For counting, if one of the benchmarks does.
+    pub(crate) counter: Option<CounterEquipment>,
     /// The package's files, removed when this is dropped.
     _packaged: TempDir,
 }
@@ -87,7 +102,7 @@ impl Equipment {
         let counts = benchmarks.iter().any(|one| one.counted.is_some());
         Ok(Self {
             payload,
-            counter: counts.then(build_counter).transpose()?,
+            counter: counts.then(|| counter(packaged.path())).transpose()?,
             _packaged: packaged,
         })
     }
@@ -103,6 +118,24 @@ fn build_inside_program(program: &str) -> Result<PathBuf, ToolError> {
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .run()?;
     Ok(target.join(TARGET).join("release").join(program))
+}
+
+fn counter(packaged: &Path) -> Result<CounterEquipment, BuildError> {
+    let lwk = packaged.join("usr/lib/insula/lwk");
+    let path_end = address_of(&fs::read(lwk)?, HANDLED);
+    Ok(CounterEquipment {
+        plugin: build_counter()?,
+        path_end: path_end.ok_or(BuildError::Symbol)?,
+    })
+}
+
+/// Address of a function of an ELF file, by the end of its path.
+fn address_of(file: &[u8], function: &str) -> Option<u64> {
+    let file = object::File::parse(file).ok()?;
+    let found = file
+        .symbols()
+        .find(|symbol| symbol.name().is_ok_and(|name| name.contains(function)));
+    found.map(|symbol| symbol.address())
 }
 
 fn build_counter() -> Result<PathBuf, ToolError> {

@@ -91,6 +91,23 @@ kinds! {
     NodeLwk = 12, "node-lwk";
     /// A new Linux node, to its init.
     NodeLinux = 13, "node-linux";
+    /// Interrupts of a program on a core of the lightweight kernel's, each until that has handled it.
+    InterruptNative = 14, "interrupt-native";
+    /// The same of a program of the base, on a core that it shares.
+    InterruptShared = 15, "interrupt-shared";
+    /// The same by NMIs.
+    InterruptNmi = 16, "interrupt-nmi";
+    /// The same of a program of a confined node, on a core shared by its monitor.
+    InterruptMonitor = 17, "interrupt-monitor";
+}
+
+impl Kind {
+    /// Whether its marks enclose many paths of another core, each of which is counted: from where that leaves its
+    /// program, to a place in a kernel.
+    #[must_use]
+    pub fn is_of_paths(self) -> bool {
+        self as u32 >= Self::InterruptNative as u32
+    }
 }
 
 #[inline(always)]

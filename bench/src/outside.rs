@@ -74,7 +74,12 @@ pub fn run(
     equipment: &Equipment,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, RunError> {
-    let emulator = emulator.unwrap_or(benchmark.machine.emulator);
+    let usual = match benchmark.counted {
+        // Older ones have another interface of plugins.
+        Some(_) => Emulator::Backports,
+        None => benchmark.machine.emulator,
+    };
+    let emulator = emulator.unwrap_or(usual);
     let machine = machine(benchmark, emulator, plan, accelerator(benchmark, progress)?);
     let mut measured = Measured {
         benchmark: benchmark.name.to_owned(),
@@ -130,8 +135,8 @@ fn boot(
     measured: &mut Measured,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Samples, RunError> {
-    let evaluation = benchmark.counted.as_ref().zip(equipment.counter.as_deref());
-    let counter = evaluation.map(|(counted, plugin)| Counter::new(counted, plugin));
+    let evaluation = benchmark.counted.as_ref().zip(equipment.counter.as_ref());
+    let counter = evaluation.map(|(counted, equipment)| Counter::new(counted, equipment));
     let counter = counter.transpose()?;
     let machine = Machine {
         qemu_arguments: counter.as_ref().map(Counter::words).unwrap_or_default(),

@@ -182,7 +182,12 @@ pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
             (0..WARM_STARTS).try_for_each(|_| start())?;
             between(kind, start)
         }
-        Kind::NodeLwk | Kind::NodeLinux => Err(io::ErrorKind::Unsupported.into()),
+        Kind::NodeLwk
+        | Kind::NodeLinux
+        | Kind::InterruptNative
+        | Kind::InterruptShared
+        | Kind::InterruptNmi
+        | Kind::InterruptMonitor => Err(io::ErrorKind::Unsupported.into()),
         Kind::ReadPlain | Kind::ReadLwk => {
             let mut file = File::open(path)?;
             let mut room = vec![0; MARKED_READ];

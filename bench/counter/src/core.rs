@@ -1,4 +1,4 @@
-//! Counts of one core between two marks.
+//! Counts of one core between two marks, or of its paths from a program into a kernel.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,12 +19,23 @@ pub(crate) struct Block {
     pub(crate) addresses: Range<u64>,
 }
 
+/// What is counted of each executed block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Whether the kernel's cache lines are.
+    pub(crate) lines: bool,
+    /// Address of the block at which a path ends.
+    pub(crate) path_end: u64,
+}
+
 /// A core, with its open window.
 #[derive(Debug, Default)]
 pub(crate) struct Core {
     is_in_kernel: bool,
     executed: u64,
     window: Option<Window>,
+    /// Its paths are counted, one by one.
+    paths: Option<Kind>,
 }
 
 #[derive(Debug)]
@@ -71,12 +82,37 @@ impl Core {
         })
     }
 
-    /// Counts the execution of a block. With `lines` the kernel's cache lines of code are counted,
-    /// too.
-    pub(crate) fn execute(&mut self, block: &Block, lines: bool) {
+    /// Counts its paths from now on, or no more.
+    pub(crate) fn count_paths(&mut self, kind: Option<Kind>) {
+        self.paths = kind;
+        self.window = None;
+    }
+
+    /// Counts the execution of a block that comes next. Returns the counts of a path that ends at it.
+    pub(crate) fn execute(&mut self, block: &Block, scope: Scope) -> Option<Count> {
         let enters = block.is_of_kernel && !self.is_in_kernel;
         self.is_in_kernel = block.is_of_kernel;
         self.executed += block.instructions;
+        let ended = match self.paths {
+            Some(kind) if enters => {
+                self.begin(kind, Machine::default());
+                None
+            }
+            // What brought the core into a kernel was something else.
+            Some(_) if !block.is_of_kernel => {
+                self.window = None;
+                None
+            }
+            Some(kind) if block.addresses.start == scope.path_end => {
+                self.end(kind, Machine::default())
+            }
+            _ => None,
+        };
+        self.count(block, enters, scope.lines);
+        ended
+    }
+
+    fn count(&mut self, block: &Block, enters: bool, lines: bool) {
         let Some(window) = &mut self.window else {
             return;
         };
@@ -117,6 +153,15 @@ mod tests {
         addresses: 0xffff_8000_0000_003f..0xffff_8000_0000_0041,
     };
 
+    const END: Block = Block {
+        addresses: 0xffff_8000_0000_1000..0xffff_8000_0000_1010,
+        ..KERNEL
+    };
+    const SCOPE: Scope = Scope {
+        lines: true,
+        path_end: END.addresses.start,
+    };
+
     fn machine(translated: u64) -> Machine {
         Machine {
             executed: 2 * translated,
@@ -127,10 +172,10 @@ mod tests {
     #[test]
     fn a_window_counts_user_kernel_and_entries() {
         let mut core = Core::default();
-        core.execute(&KERNEL, true);
+        core.execute(&KERNEL, SCOPE);
         core.begin(Kind::SpinPlain, machine(100));
         for block in [USER, KERNEL, KERNEL, USER, KERNEL] {
-            core.execute(&block, true);
+            core.execute(&block, SCOPE);
         }
         for address in [0, 63, 64] {
             core.access(address);
@@ -151,7 +196,7 @@ mod tests {
     #[test]
     fn nothing_counts_without_a_matching_window() {
         let mut core = Core::default();
-        core.execute(&USER, true);
+        core.execute(&USER, SCOPE);
         core.access(0);
         assert_eq!(core.end(Kind::SpinPlain, machine(0)), None);
         core.begin(Kind::SpinPlain, machine(0));
@@ -159,5 +204,24 @@ mod tests {
         core.begin(Kind::SpinLwk, machine(0));
         let count = core.end(Kind::SpinLwk, machine(0)).unwrap();
         assert_eq!((count.user_instructions, count.data_lines), (0, 0));
+    }
+    #[test]
+    fn a_path_goes_from_a_program_to_its_end() {
+        let mut core = Core::default();
+        core.count_paths(Some(Kind::InterruptShared));
+        let execute = |core: &mut Core, blocks: &[Block]| -> Vec<_> {
+            let ended = blocks.iter().map(|block| core.execute(block, SCOPE));
+            ended.flatten().collect()
+        };
+        // The end was not reached, or not from a program.
+        assert_eq!(execute(&mut core, &[END, USER, KERNEL, USER]), []);
+        let counts = execute(&mut core, &[KERNEL, KERNEL, END, KERNEL, END, USER]);
+        let [count] = counts[..] else {
+            panic!("{counts:?}");
+        };
+        assert_eq!(count.kind, Kind::InterruptShared);
+        assert_eq!((count.kernel_instructions, count.code_lines), (14, 2));
+        core.count_paths(None);
+        assert_eq!(execute(&mut core, &[USER, KERNEL, END]), []);
     }
 }

@@ -12,6 +12,9 @@
 //! kernels, those in the lower half as user code. At the end of a window one line goes to the file
 //! `out=` (see [`insula_bench::marks::Count`]).
 //!
+//! Some marks enclose what another core does, `path-core=`: there each path from a program into a kernel is a
+//! window, if it gets to the address `path-end=`.
+//!
 //! With `lines=on` each memory access is recorded, too, which makes the machine many times slower.
 
 mod core;
@@ -22,9 +25,9 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use insula_bench::marks::{Edge, MARK_BYTES, Machine, Mark};
+use insula_bench::marks::{Count, Edge, MARK_BYTES, Machine, Mark};
 
-use self::core::{Block, Core};
+use self::core::{Block, Core, Scope};
 
 /// More cores than the testbed's machines have.
 const CORES: usize = 64;
@@ -33,7 +36,9 @@ const CORES: usize = 64;
 struct Counter {
     cores: [Mutex<Core>; CORES],
     out: File,
-    lines: bool,
+    scope: Scope,
+    /// The core whose paths are counted.
+    path_core: u32,
     /// Instructions that were translated so far.
     translated: AtomicU64,
 }
@@ -43,20 +48,23 @@ static COUNTER: OnceLock<Counter> = OnceLock::new();
 impl Counter {
     /// Reads the plugin's arguments, `NAME=VALUE` each.
     fn new<'a>(arguments: impl Iterator<Item = &'a str>) -> io::Result<Self> {
-        let (mut out, mut lines) = (None, false);
+        let (mut out, mut scope, mut path_core) = (None, Scope::default(), 0);
         for argument in arguments {
             match argument.split_once('=') {
                 Some(("out", path)) => {
                     out = Some(OpenOptions::new().create(true).append(true).open(path)?);
                 }
-                Some(("lines", value)) => lines = value == "on",
+                Some(("lines", value)) => scope.lines = value == "on",
+                Some(("path-core", value)) => path_core = number(value)?,
+                Some(("path-end", value)) => scope.path_end = number(value)?,
                 _ => return Err(io::Error::other(format!("`{argument}` means nothing"))),
             }
         }
         Ok(Self {
             cores: std::array::from_fn(|_| Mutex::default()),
             out: out.ok_or_else(|| io::Error::other("no file: out=PATH"))?,
-            lines,
+            scope,
+            path_core,
             translated: AtomicU64::new(0),
         })
     }
@@ -80,6 +88,11 @@ impl Counter {
 
     /// Handles a mark that a core has executed.
     fn marked(&self, core: u32, mark: Mark) {
+        if mark.kind.is_of_paths() {
+            let kind = (mark.edge == Edge::Begin).then_some(mark.kind);
+            self.on(self.path_core, |core| core.count_paths(kind));
+            return;
+        }
         let machine = self.machine();
         let count = self.on(core, |core| match mark.edge {
             Edge::Begin => {
@@ -88,10 +101,14 @@ impl Counter {
             }
             Edge::End => core.end(mark.kind, machine),
         });
-        let Some(count) = count.flatten() else {
-            return;
-        };
-        let written = serde_json::to_vec(&count).map_err(io::Error::from);
+        if let Some(count) = count.flatten() {
+            self.write(&count);
+        }
+    }
+
+    /// Writes the counts of a window.
+    fn write(&self, count: &Count) {
+        let written = serde_json::to_vec(count).map_err(io::Error::from);
         let written = written.and_then(|mut line| {
             line.push(b'\n');
             (&self.out).write_all(&line)
@@ -114,7 +131,7 @@ fn translated(block: &qemu::Block<'_>) {
         if let Some(mark) = mark_at(&instruction) {
             instruction.on_execution(mark.code());
         }
-        if counter.lines && is_of_kernel(instruction.address()) {
+        if counter.scope.lines && is_of_kernel(instruction.address()) {
             instruction.on_access();
         }
     }
@@ -130,8 +147,12 @@ fn translated(block: &qemu::Block<'_>) {
 }
 
 fn mark_at(instruction: &qemu::Instruction<'_>) -> Option<Mark> {
-    let bytes: [u8; MARK_BYTES] = instruction.bytes().try_into().ok()?;
-    Mark::of(bytes)
+    Mark::of(instruction.bytes::<MARK_BYTES>()?)
+}
+
+fn number<Number: std::str::FromStr>(text: &str) -> io::Result<Number> {
+    let parsed = text.parse();
+    parsed.map_err(|_| io::Error::other(format!("`{text}` is no number")))
 }
 
 fn is_of_kernel(address: u64) -> bool {
@@ -140,7 +161,10 @@ fn is_of_kernel(address: u64) -> bool {
 
 fn executed(core: u32, block: &Block) {
     if let Some(counter) = COUNTER.get() {
-        counter.on(core, |core| core.execute(block, counter.lines));
+        let ended = counter.on(core, |core| core.execute(block, counter.scope));
+        if let Some(count) = ended.flatten() {
+            counter.write(&count);
+        }
     }
 }
 

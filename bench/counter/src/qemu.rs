@@ -1,5 +1,5 @@
-//! The needed part of QEMU's plugin interface, version 1: that of QEMU 4.2 to 8.2
-//! (`docs/devel/tcg-plugins` there). Debian 12 has no header of it.
+//! The needed part of QEMU's plugin interface, version 4: that of QEMU 9.2 and later
+//! (`include/qemu/qemu-plugin.h` there).
 //!
 //! All unsafe code is here. QEMU calls from several threads, one for each core; the callbacks are
 //! thread-safe.
@@ -13,7 +13,7 @@ use crate::core;
 
 /// Interface version of this plugin, which QEMU reads.
 #[unsafe(no_mangle)]
-static qemu_plugin_version: c_int = 1;
+static qemu_plugin_version: c_int = 4;
 
 type PluginId = u64;
 /// Callback for an executed block or instruction: the core, and the word of the registration.
@@ -58,7 +58,11 @@ unsafe extern "C" {
     fn qemu_plugin_tb_n_insns(block: *const RawBlock) -> usize;
     fn qemu_plugin_tb_vaddr(block: *const RawBlock) -> u64;
     fn qemu_plugin_tb_get_insn(block: *const RawBlock, index: usize) -> *mut RawInstruction;
-    fn qemu_plugin_insn_data(instruction: *const RawInstruction) -> *const c_void;
+    fn qemu_plugin_insn_data(
+        instruction: *const RawInstruction,
+        bytes: *mut c_void,
+        size: usize,
+    ) -> usize;
     fn qemu_plugin_insn_size(instruction: *const RawInstruction) -> usize;
     fn qemu_plugin_insn_vaddr(instruction: *const RawInstruction) -> u64;
     fn qemu_plugin_outs(text: *const c_char);
@@ -114,10 +118,12 @@ impl Instruction<'_> {
         unsafe { qemu_plugin_insn_size(self.0) }
     }
 
-    /// The encoded instruction.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: as above; the data has as many bytes as the size says.
-        unsafe { std::slice::from_raw_parts(qemu_plugin_insn_data(self.0).cast(), self.size()) }
+    /// The encoded instruction, if it has exactly that many bytes.
+    pub(crate) fn bytes<const SIZE: usize>(&self) -> Option<[u8; SIZE]> {
+        let mut bytes = [0; SIZE];
+        // SAFETY: as above; that many bytes may be written.
+        let copied = unsafe { qemu_plugin_insn_data(self.0, bytes.as_mut_ptr().cast(), SIZE) };
+        (copied == SIZE && self.size() == SIZE).then_some(bytes)
     }
 
     /// Has [`crate::mark_executed`] called with `code` whenever it is executed.

@@ -1,6 +1,7 @@
 //! Two kernels on one core: how soon the one that goes first gets the core.
 
 mod node;
+mod path;
 mod work;
 
 use std::fs;
@@ -13,7 +14,9 @@ use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
 use crate::inside::{FOLDER, Inside, pin};
+use crate::marks::Kind;
 use node::{Node, Ring};
+pub(super) use path::BENCHMARK as PATH;
 use work::{Owner, Work};
 
 /// Core of the node: its own, or shared.
@@ -56,6 +59,7 @@ const WAYS: [Way; 3] = [
         name: "direct",
         prefix: "",
         words: &[],
+        kind: Kind::InterruptShared,
         ring: Ring::Interrupt,
         linux: Owner::Base,
     },
@@ -63,6 +67,7 @@ const WAYS: [Way; 3] = [
         name: "nmi",
         prefix: "nmi-",
         words: &["--share-by", "nmi"],
+        kind: Kind::InterruptNmi,
         ring: Ring::Module,
         linux: Owner::Base,
     },
@@ -70,6 +75,7 @@ const WAYS: [Way; 3] = [
         name: "vmm",
         prefix: "vmm-",
         words: &["--share-by", "vmm"],
+        kind: Kind::InterruptMonitor,
         ring: Ring::Monitor,
         linux: Owner::Confined,
     },
@@ -290,11 +296,7 @@ const fn time(id: &'static str, what: &'static str) -> Row {
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     pin(0, RINGER)?;
-    for driver in DRIVERS {
-        let loaded = Command::new("insmod").arg(driver).status()?;
-        Finding::unless(loaded.success(), || format!("insmod {driver}: {loaded}"))?;
-    }
-    make_image(inside)?;
+    prepare(inside)?;
     for _ in 0..inside.count {
         let native = native(inside)?;
         for way in &WAYS {
@@ -304,6 +306,15 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
         }
     }
     Ok(())
+}
+
+/// Loads the drivers, and makes the confined node's image.
+fn prepare(inside: &Inside) -> Result<(), Finding> {
+    for driver in DRIVERS {
+        let loaded = Command::new("insmod").arg(driver).status()?;
+        Finding::unless(loaded.success(), || format!("insmod {driver}: {loaded}"))?;
+    }
+    make_image(inside)
 }
 
 /// Makes the confined node's image, with the driver that has interrupts off.
@@ -320,17 +331,24 @@ struct Way {
     prefix: &'static str,
     /// Words for the command.
     words: &'static [&'static str],
+    /// What is counted of it.
+    kind: Kind,
     ring: Ring,
     linux: Owner,
 }
 
 impl Way {
+    /// Starts the lightweight kernel on the shared core.
+    fn start<'a>(&self, inside: &'a Inside) -> Result<Node<'a>, Finding> {
+        let core = CORE.to_string();
+        let words = [&["--share-core", &core], self.words].concat();
+        Node::start(inside, &words, self.ring)
+    }
+
     fn measure(&self, inside: &Inside, native: f64) -> Result<(), Finding> {
         let (linux, prefix) = (self.linux, self.prefix);
         let alone_s = linux.work_s(inside)?;
-        let core = CORE.to_string();
-        let words = [&["--share-core", &core], self.words].concat();
-        let node = Node::start(inside, &words, self.ring)?;
+        let node = self.start(inside)?;
         let slowdown = linux.work_s(inside)? / alone_s;
         inside.record(&format!("colocation.{prefix}slowdown"), slowdown)?;
         let median = self.measure_works(&node)?;
@@ -363,7 +381,7 @@ impl Way {
 
 /// A core of its own. Returns the median with a program that computes, in cycles.
 fn native(inside: &Inside) -> Result<f64, Finding> {
-    let node = Node::start(inside, &["--cpu-list", &CORE.to_string()], Ring::Interrupt)?;
+    let node = start_native(inside)?;
     node.measure("native-idle", RINGS)?;
     let work = Work::start(COMPUTING, Owner::Lwk, inside)?;
     node.wait_for_program()?;
@@ -371,4 +389,8 @@ fn native(inside: &Inside) -> Result<f64, Finding> {
     drop(work);
     node.remove()?;
     Ok(median)
+}
+
+fn start_native(inside: &Inside) -> Result<Node<'_>, Finding> {
+    Node::start(inside, &["--cpu-list", &CORE.to_string()], Ring::Interrupt)
 }

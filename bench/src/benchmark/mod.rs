@@ -56,6 +56,7 @@ pub const ALL: &[&Benchmark] = &[
     &isolation::BENCHMARK,
     &clone::BENCHMARK,
     &colocation::BENCHMARK,
+    &colocation::PATH,
     &doorbell::BENCHMARK,
     &channel_bulk::BENCHMARK,
     &ending::BENCHMARK,
@@ -82,6 +83,8 @@ pub type Play<Place> = fn(&Place) -> Result<(), Finding>;
 pub struct Counted {
     /// Whether memory accesses are recorded, which is slow.
     pub lines: bool,
+    /// The core of which paths from a program into the lightweight kernel are counted, until it handles a doorbell.
+    pub path_core: Option<usize>,
     /// Computes values by the ids of rows.
     pub samples: fn(&[Count]) -> Vec<(&'static str, f64)>,
 }

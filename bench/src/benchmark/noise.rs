@@ -36,6 +36,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     outside: None,
     counted: Some(Counted {
         lines: false,
+        path_core: None,
         samples,
     }),
     rows: &[

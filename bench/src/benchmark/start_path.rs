@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     outside: None,
     counted: Some(Counted {
         lines: false,
+        path_core: None,
         samples,
     }),
     rows: &[

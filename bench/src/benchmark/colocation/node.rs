@@ -57,8 +57,8 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Measures rounds, and records them. Returns the median, in cycles.
-    pub(super) fn measure(&self, row: &str, rounds: usize) -> Result<f64, Finding> {
+    /// Rings it, and returns how long it took until each was handled, in cycles.
+    pub(super) fn ring(&self, rounds: usize) -> Result<Vec<u64>, Finding> {
         let doorbell = self.word(offset_of!(Core, doorbell))?;
         let word = self.core + offset_of!(Core, interrupted_at) as u64;
         for (name, value) in [
@@ -72,7 +72,12 @@ impl<'a> Node<'a> {
         }
         let ticks = fs::read(TICKS)?;
         let words = ticks.as_chunks().0.iter();
-        let mut times: Vec<_> = words.map(|word| u64::from_ne_bytes(*word)).collect();
+        Ok(words.map(|word| u64::from_ne_bytes(*word)).collect())
+    }
+
+    /// Measures rounds, and records them. Returns the median, in cycles.
+    pub(super) fn measure(&self, row: &str, rounds: usize) -> Result<f64, Finding> {
+        let mut times = self.ring(rounds)?;
         times.sort_unstable();
         let (Some(worst), median) = (times.last(), times[times.len() / 2]) else {
             return Err(Finding::new("nothing was measured"));
