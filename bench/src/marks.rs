@@ -179,6 +179,8 @@ pub struct Count {
     pub user_instructions: u64,
     /// Instructions of the kernel.
     pub kernel_instructions: u64,
+    /// Those among them of this project's kernels and its module.
+    pub our_instructions: u64,
     /// Entries into the kernel, by calls, faults and interrupts.
     pub kernel_entries: u64,
     /// Instructions that all cores have executed meanwhile, and those that the emulator has translated:

@@ -13,6 +13,8 @@ const LINE_BYTES: u64 = 64;
 pub(crate) struct Block {
     /// Whether it belongs to the kernel.
     pub(crate) is_of_kernel: bool,
+    /// Whether to this project's part of it.
+    pub(crate) is_ours: bool,
     /// Number of its instructions.
     pub(crate) instructions: u64,
     /// Its addresses.
@@ -44,6 +46,7 @@ struct Window {
     machine_before: Machine,
     user_instructions: u64,
     kernel_instructions: u64,
+    our_instructions: u64,
     kernel_entries: u64,
     code_lines: HashSet<u64>,
     data_lines: HashSet<u64>,
@@ -62,6 +65,7 @@ impl Core {
             machine_before: machine,
             user_instructions: 0,
             kernel_instructions: 0,
+            our_instructions: 0,
             kernel_entries: 0,
             code_lines: HashSet::new(),
             data_lines: HashSet::new(),
@@ -75,6 +79,7 @@ impl Core {
             kind,
             user_instructions: window.user_instructions,
             kernel_instructions: window.kernel_instructions,
+            our_instructions: window.our_instructions,
             kernel_entries: window.kernel_entries,
             machine: machine.since(window.machine_before),
             code_lines: window.code_lines.len() as u64,
@@ -122,6 +127,7 @@ impl Core {
             return;
         }
         window.kernel_instructions += block.instructions;
+        window.our_instructions += if block.is_ours { block.instructions } else { 0 };
         if lines && !block.addresses.is_empty() {
             let last = (block.addresses.end - 1) / LINE_BYTES;
             window
@@ -144,16 +150,19 @@ mod tests {
 
     const USER: Block = Block {
         is_of_kernel: false,
+        is_ours: false,
         instructions: 5,
         addresses: 0x1000..0x1010,
     };
     const KERNEL: Block = Block {
         is_of_kernel: true,
+        is_ours: false,
         instructions: 7,
         addresses: 0xffff_8000_0000_003f..0xffff_8000_0000_0041,
     };
 
     const END: Block = Block {
+        is_ours: true,
         addresses: 0xffff_8000_0000_1000..0xffff_8000_0000_1010,
         ..KERNEL
     };
@@ -184,6 +193,7 @@ mod tests {
             kind: Kind::SpinPlain,
             user_instructions: 10,
             kernel_instructions: 21,
+            our_instructions: 0,
             kernel_entries: 2,
             machine: machine(30),
             code_lines: 2,
@@ -215,12 +225,17 @@ mod tests {
         };
         // The end was not reached, or not from a program.
         assert_eq!(execute(&mut core, &[END, USER, KERNEL, USER]), []);
-        let counts = execute(&mut core, &[KERNEL, KERNEL, END, KERNEL, END, USER]);
+        let ours = Block {
+            is_ours: true,
+            ..KERNEL
+        };
+        let counts = execute(&mut core, &[KERNEL, ours, END, KERNEL, END, USER]);
         let [count] = counts[..] else {
             panic!("{counts:?}");
         };
         assert_eq!(count.kind, Kind::InterruptShared);
-        assert_eq!((count.kernel_instructions, count.code_lines), (14, 2));
+        let instructions = (count.kernel_instructions, count.our_instructions);
+        assert_eq!((instructions, count.code_lines), ((14, 7), 2));
         core.count_paths(None);
         assert_eq!(execute(&mut core, &[USER, KERNEL, END]), []);
     }

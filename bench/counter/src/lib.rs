@@ -22,6 +22,7 @@ mod qemu;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -31,6 +32,14 @@ use self::core::{Block, Core, Scope};
 
 /// More cores than the testbed's machines have.
 const CORES: usize = 64;
+
+/// Addresses of this project's code: of its kernels (bare/image.ld), where Linux' image is but by a rare chance of its
+/// randomized addresses, and of the base's modules, of which hardly another one is executed while paths are
+/// counted (kernel: Documentation/arch/x86/x86_64/mm.rst).
+const OURS: [RangeInclusive<u64>; 2] = [
+    0xffff_ffff_8100_0000..=0xffff_ffff_813f_ffff,
+    0xffff_ffff_c000_0000..=0xffff_ffff_feff_ffff,
+];
 
 /// State of the plugin while the machine runs.
 struct Counter {
@@ -141,6 +150,7 @@ fn translated(block: &qemu::Block<'_>) {
     // QEMU never reports when it drops a translation.
     block.on_execution(Box::leak(Box::new(Block {
         is_of_kernel: is_of_kernel(block.address()),
+        is_ours: OURS.iter().any(|ours| ours.contains(&block.address())),
         instructions,
         addresses: block.address()..end,
     })));
