@@ -130,6 +130,7 @@ fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
         };
         let values = [
             count.kernel_instructions,
+            count.our_instructions,
             count.code_lines,
             count.data_lines,
         ];
