@@ -49,6 +49,8 @@ const fn case(name: &'static str, connections: usize, memory_mib: usize) -> Case
     }
 }
 
+/// Memory that is not copied before: that would be no less work than the rest.
+const SMALL_MIB: usize = 10;
 const CASES: [Case; 5] = [
     case("1", 1, 10),
     case("100", 100, 10),
@@ -83,7 +85,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     how: "A server of one thread, which holds so many connections and so much memory, none of it zeros; clients on the \
           base send a byte on one connection after another, and wait for it. The *gap* is the longest time that an \
           answer took, the move included. From a Linux node of 6.1 to one of 6.12 and back by `insula move`; from the \
-          base to a node of the lightweight kernel and back by `insula move PID`; and, beside, dumped and restored on \
+          base to a node of the lightweight kernel and back by `insula move PID`; with much memory also from node to node by \
+          `insula move --pre-copy`, which copies it before the server stands still; and, beside, dumped and restored on \
           the base by plain CRIU of the same version, with its default network lock and images in memory. A container \
           *stands still* from the request to dump it until it goes on, a process is stopped until it runs again. \
           The *share* is of CRIU's gap in the same round.",
@@ -105,6 +108,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         gap!("node", "1000", "the same, 1,000 connections"),
         gap!("node", "100M", "the same, 1 connection, 100 MiB").beside("move.gap.criu-100M"),
         gap!("node", "1G", "the same, 1 connection, 1 GiB").beside("move.gap.criu-1G"),
+        gap!(
+            "copied",
+            "100M",
+            "gap, node to node, memory copied before, 1 connection, 100 MiB"
+        )
+        .beside("move.gap.criu-100M"),
+        gap!("copied", "1G", "the same, 1 GiB").beside("move.gap.criu-1G"),
         gap!(
             "lwk",
             "1",
@@ -146,6 +156,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         still!("node", "100M", "the same, 1 connection, 100 MiB"),
         still!("node", "1G", "the same, 1 connection, 1 GiB"),
         still!(
+            "copied",
+            "100M",
+            "stands still, node to node, memory copied before, 1 connection, 100 MiB"
+        ),
+        still!("copied", "1G", "the same, 1 GiB"),
+        still!(
             "lwk",
             "1",
             "stopped, base to lightweight kernel, 1 connection, 10 MiB"
@@ -163,6 +179,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         share!("node", "100", "the same, 100 connections", 0.2),
         share!("node", "100M", "the same, 1 connection, 100 MiB", 0.2),
         share!("node", "1G", "the same, 1 connection, 1 GiB", 0.2),
+        share!(
+            "copied",
+            "100M",
+            "of CRIU's gap, memory copied before, 1 connection, 100 MiB",
+            0.2
+        ),
+        share!("copied", "1G", "the same, 1 GiB", 0.2),
         share!(
             "lwk",
             "1",
@@ -208,11 +231,13 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 }
 
 fn played(inside: &Inside, case: &Case) -> Result<(), Finding> {
-    let gaps = [
-        ("node", between_nodes(inside, case)?),
-        ("lwk", to_lightweight_kernel(inside, case)?),
-    ];
-    for (way, gap) in gaps {
+    let mut gaps = vec![("node", between_nodes(inside, case, "node", &[])?)];
+    if case.memory_mib > SMALL_MIB {
+        let gap = between_nodes(inside, case, "copied", &["--pre-copy"])?;
+        gaps.push(("copied", gap));
+    }
+    gaps.push(("lwk", to_lightweight_kernel(inside, case)?));
+    for &(way, gap) in &gaps {
         inside.record(&format!("move.gap.{way}-{}", case.name), gap)?;
     }
     if !case.is_beside_criu() {
@@ -227,8 +252,13 @@ fn played(inside: &Inside, case: &Case) -> Result<(), Finding> {
     Ok(())
 }
 
-/// There and back between two Linux nodes; the gap is the longer one.
-fn between_nodes(inside: &Inside, case: &Case) -> Result<Duration, Finding> {
+/// There and back between two Linux nodes by `insula move` with these options; the gap is the longer one.
+fn between_nodes(
+    inside: &Inside,
+    case: &Case,
+    way: &str,
+    options: &[&str],
+) -> Result<Duration, Finding> {
     let bytes = case.bytes();
     let exec = ["exec", "--container", NAME, "-d", NODES[0], "--"];
     inside
@@ -239,12 +269,14 @@ fn between_nodes(inside: &Inside, case: &Case) -> Result<Duration, Finding> {
     let mut still = Duration::ZERO;
     let gap = case.gap(&address, || {
         for to in [NODES[1], NODES[0]] {
-            let told = inside.command.run(&["move", NAME, to])?;
+            let told = inside
+                .command
+                .run(&[&["move", NAME, to], options].concat())?;
             still = still.max(told_ms(&told)?);
         }
         Ok(())
     })?;
-    inside.record(&format!("move.still.node-{}", case.name), still)?;
+    inside.record(&format!("move.still.{way}-{}", case.name), still)?;
     inside.command.run(&["stop", NAME])?;
     inside.command.run(&["rm", NAME])?;
     Ok(gap)
