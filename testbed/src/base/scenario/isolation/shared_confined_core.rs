@@ -10,6 +10,7 @@ use crate::base::support::insula_command::{
 };
 use crate::base::support::nodes::test_node::{TestNode, log, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
+use crate::base::support::supervisor_process;
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
 use crate::host::machine::Emulator;
@@ -67,6 +68,8 @@ fn works(context: &Context, parameters: &str) -> Result<(), Finding> {
         both_work(&host)?;
         goes_on_meanwhile(&host)?;
         goes_on_while_paused(&host)?;
+        goes_on_without_supervisors()?;
+        goes_on_through_an_update(&host)?;
         is_restarted()?;
         insula(&["stop", "--time", "60", NAME])?;
         insula(&["rm", NAME])?;
@@ -85,7 +88,8 @@ fn works(context: &Context, parameters: &str) -> Result<(), Finding> {
 /// A confined node that computes on one core.
 fn start_host(context: &Context, parameters: &str) -> Result<TestNode, Finding> {
     let image = peer_image(context, "6.12")?;
-    let size = [&CONFINED[..], &["--cpu-list", CPU, "--memory", "256M"]].concat();
+    let size = ["--cpu-list", CPU, "--max-cpus", "2", "--memory", "256M"];
+    let size = [&CONFINED[..], &size].concat();
     let host = TestNode::start(HOST, &["--image", &image], &size, parameters)?;
     host.wait_until_ready()?;
     Ok(host)
@@ -180,9 +184,33 @@ fn goes_on_while_paused(host: &TestNode) -> Result<(), Finding> {
     insula(&["pause", HOST])?;
     let rounds = host.rounds()?;
     echoes("paused")?;
+    // Its own timer's interrupts wait meanwhile.
+    insula(&["exec", NAME, "--", "/bin/sleep", "0.3"])?;
     assert_equal("rounds of a paused node", &host.rounds()?, &rounds)?;
     insula(&["resume", HOST])?;
     host.assert_works()
+}
+
+/// Each node's supervisor is killed, and the next command gives it another one.
+fn goes_on_without_supervisors() -> Result<(), Finding> {
+    for node in [HOST, NAME] {
+        supervisor_process::kill(node)?;
+        insula(&["inspect", node])?;
+        supervisor_process::wait_for_one(node)?;
+        echoes(node)?;
+    }
+    Ok(())
+}
+
+/// The confined node gets another core and more memory, and gives them back.
+fn goes_on_through_an_update(host: &TestNode) -> Result<(), Finding> {
+    for change in [["+1", "+128M"], ["-1", "-128M"]] {
+        let [cpus, memory] = change;
+        insula(&["update", "--cpus", cpus, "--memory", memory, HOST])?;
+        echoes(cpus)?;
+        host.assert_works()?;
+    }
+    Ok(())
 }
 
 fn is_restarted() -> Result<(), Finding> {
