@@ -22,10 +22,13 @@
 #include "delegation/slots.h"
 #include "device/device.h"
 #include "grant/grant.h"
+#include "insula_monitor.h"
 #include "mem/memory.h"
 #include "mem/shown.h"
 #include "node/description.h"
+#include "node/monitor_cores.h"
 #include "node/monitor_share.h"
+#include "node/nested_table.h"
 #include "node/node.h"
 #include "node/node_areas.h"
 #include "node/node_state.h"
@@ -86,6 +89,20 @@ static int node_ioctl_remove(struct insula_node *node, struct file *by,
 	return insula_node_remove(node);
 }
 
+/* A confined node's monitor gets NMIs of its own, and must not take it for one of these. */
+static void node_send_nmi(const struct insula_node *node, u32 index, u32 apic_id)
+{
+	const struct insula_monitor_cores *cores;
+
+	if (!insula_node_confined(node)) {
+		insula_start_nmi(apic_id);
+		return;
+	}
+	cores = insula_nested_table_cores(node->vmm.nested);
+	if (index < cores->count)
+		insula_monitor_core_request(&cores->core[index], INSULA_MONITOR_REQUEST_NMI);
+}
+
 static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 				const union argument *argument)
 {
@@ -112,7 +129,7 @@ static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 	if (shared)
 		insula_shared_core_interrupt(shared, vector);
 	else if (nmi)
-		insula_start_nmi(apic_id);
+		node_send_nmi(node, index, apic_id);
 	else
 		insula_start_interrupt(apic_id, vector);
 	return 0;

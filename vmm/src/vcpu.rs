@@ -303,7 +303,9 @@ impl<G: Guest> Core<G> {
                 self.guest.start_up(page);
                 self.area.set_running(true);
             }
-            (true, _) if requests.has(REQUEST_NMI) => self.guest.inject_nmi(),
+            (true, _) if requests.has(REQUEST_NMI) && self.has_nmi_handler() => {
+                self.guest.inject_nmi();
+            }
             _ => {}
         }
     }

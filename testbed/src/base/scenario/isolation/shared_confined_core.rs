@@ -68,6 +68,7 @@ fn works(context: &Context, parameters: &str) -> Result<(), Finding> {
         both_work(&host)?;
         goes_on_meanwhile(&host)?;
         goes_on_while_paused(&host)?;
+        answers_nmis()?;
         goes_on_without_supervisors()?;
         goes_on_through_an_update(&host)?;
         is_restarted()?;
@@ -191,11 +192,21 @@ fn goes_on_while_paused(host: &TestNode) -> Result<(), Finding> {
     host.assert_works()
 }
 
-/// Each node's supervisor is killed, and the next command gives it another one.
+/// An NMI for the confined node is not taken for one of those by which the other one is entered.
+fn answers_nmis() -> Result<(), Finding> {
+    for _ in 0..3 {
+        echoes("rung")?;
+        let lines = insula(&["backtrace", HOST])?;
+        Finding::unless(lines.contains("NMI backtrace for cpu 0"), || lines.clone())?;
+    }
+    Ok(())
+}
+
+/// Each node's supervisor is killed, and it gets another one.
 fn goes_on_without_supervisors() -> Result<(), Finding> {
     for node in [HOST, NAME] {
         supervisor_process::kill(node)?;
-        insula(&["inspect", node])?;
+        insula(&["supervise", node])?;
         supervisor_process::wait_for_one(node)?;
         echoes(node)?;
     }
