@@ -102,6 +102,8 @@ pub enum ContainerRequest {
     /// Copy the memory of one while it runs, and dump it then: [`DumpAnswer`] says what there is to restore,
     /// and a [`PreCopyStep`] follows. If the connection ends instead, nothing is left of it.
     PreCopy(String),
+    /// Say how much memory the programs of one have that is copied when it is moved.
+    Memory(String),
 }
 
 /// A step of a move whose memory is copied while the container runs.
@@ -194,6 +196,8 @@ pub enum ContainerAnswer {
     Lacks(Vec<String>),
     /// What programs can use of the processor.
     Processor(Processor),
+    /// Memory, in bytes.
+    Memory(u64),
 }
 
 /// A container and its state.

@@ -11,6 +11,7 @@
 //! | `output` | its log |
 //! | `criu` | running CRIU |
 //! | `obstacles` | what keeps one from being moved |
+//! | `memory` | how much of its memory is copied when it is moved |
 //! | `source`, `target` | the two ends of a move |
 //! | `pre_copy` | a source whose memory is copied while the container runs |
 //! | `timers` | timers that CRIU would stop |
@@ -25,6 +26,7 @@ mod cgroup;
 mod criu;
 mod inside;
 mod kept;
+mod memory;
 mod namespaces;
 mod obstacles;
 mod one;

@@ -17,7 +17,7 @@ use super::cgroup::Cgroup;
 use super::one::{Container, remove_folder};
 use super::start::start;
 use super::target::Origin;
-use super::{cards, criu, obstacles, pre_copy, recover, source, target};
+use super::{cards, criu, memory, obstacles, pre_copy, recover, source, target};
 use crate::log::log;
 
 /// The containers of the node.
@@ -59,6 +59,13 @@ impl Containers {
                 let found = self.find(&name);
                 match found.and_then(|one| obstacles::obstacles(&Cgroup::of(&one.spec.name))) {
                     Ok(found) => ContainerAnswer::Lacks(found),
+                    Err(error) => ContainerAnswer::Refused(error.to_string()),
+                }
+            }
+            ContainerRequest::Memory(name) => {
+                let found = self.find(&name);
+                match found.and_then(|one| memory::anonymous(&Cgroup::of(&one.spec.name))) {
+                    Ok(bytes) => ContainerAnswer::Memory(bytes),
                     Err(error) => ContainerAnswer::Refused(error.to_string()),
                 }
             }

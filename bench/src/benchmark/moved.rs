@@ -231,7 +231,10 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 }
 
 fn played(inside: &Inside, case: &Case) -> Result<(), Finding> {
-    let mut gaps = vec![("node", between_nodes(inside, case, "node", &[])?)];
+    let mut gaps = vec![(
+        "node",
+        between_nodes(inside, case, "node", &["--no-pre-copy"])?,
+    )];
     if case.memory_mib > SMALL_MIB {
         let gap = between_nodes(inside, case, "copied", &["--pre-copy"])?;
         gaps.push(("copied", gap));

@@ -173,7 +173,7 @@ pub(super) fn migrate(context: &Context, name: &Name, options: &Move) -> Result<
     let request = ContainerMove {
         name,
         target: node,
-        pre_copy: options.pre_copy,
+        pre_copy: options.pre_copy(),
     };
     let moved = container::move_to(&driver, &context.root, &request)?;
     let stood_ms = moved.stood_still.as_secs_f64() * 1e3;

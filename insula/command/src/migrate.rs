@@ -2,6 +2,7 @@
 
 use insula_base::error::Error;
 use insula_driver::name::Name;
+use insula_exec::container::PreCopy;
 use insula_exec::program;
 use insula_migrate::{MoveRequest, Moved};
 
@@ -14,7 +15,9 @@ const BASE: &str = "base";
 /// Moves a process or a container to a node, or tells whether it can be moved.
 pub(super) fn migrate(context: &Context, options: &Move) -> Result<(), Failure> {
     match &options.what {
-        Movable::Process(_) if options.pre_copy => Err(Failure::from(not_copied())),
+        Movable::Process(_) if options.pre_copy() != PreCopy::Auto => {
+            Err(Failure::from(not_copied()))
+        }
         Movable::Process(pid) => move_process(context, *pid, &options.name, options.check),
         Movable::Container(name) => container::migrate(context, name, options),
     }
@@ -23,7 +26,7 @@ pub(super) fn migrate(context: &Context, options: &Move) -> Result<(), Failure> 
 fn not_copied() -> Error {
     Error::new("a process keeps its memory when it is moved")
         .untouched()
-        .hint("leave out --pre-copy, which is for containers")
+        .hint("leave out --pre-copy and --no-pre-copy, which are for containers")
 }
 
 fn move_process(context: &Context, pid: i32, node: &Name, only_check: bool) -> Result<(), Failure> {

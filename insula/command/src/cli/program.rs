@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys};
+use insula_exec::container::PreCopy;
 use insula_exec::program::{self, Mount};
 use insula_node::attachment::Publish;
 
@@ -88,9 +89,23 @@ pub(crate) struct Move {
     #[arg(long)]
     pub(crate) check: bool,
     /// Copy a container's memory first, while it runs: for much of it, it stands still for less time, and
-    /// the move as a whole takes more
+    /// the move as a whole takes more [default: from 32 MiB on]
     #[arg(long, conflicts_with = "check")]
     pub(crate) pre_copy: bool,
+    /// Copy all of its memory while it stands still
+    #[arg(long, conflicts_with_all = ["check", "pre_copy"])]
+    pub(crate) no_pre_copy: bool,
+}
+
+impl Move {
+    /// When a container's memory is copied.
+    pub(crate) fn pre_copy(&self) -> PreCopy {
+        match (self.pre_copy, self.no_pre_copy) {
+            (true, _) => PreCopy::Always,
+            (_, true) => PreCopy::Never,
+            _ => PreCopy::Auto,
+        }
+    }
 }
 
 /// What can be moved.

@@ -100,6 +100,16 @@ pub(super) fn processor(driver: &Driver, node: &Name) -> Result<Processor, Error
     }
 }
 
+/// Memory of a container that is copied when it is moved, in bytes; 0 if its agent is an older one, which cannot
+/// tell.
+pub(super) fn memory(driver: &Driver, record: &ContainerRecord) -> u64 {
+    let request = ContainerRequest::Memory(record.name.to_string());
+    match one(driver, &record.node, request) {
+        Ok(ContainerAnswer::Memory(bytes)) => bytes,
+        _ => 0,
+    }
+}
+
 fn one(driver: &Driver, node: &Name, request: ContainerRequest) -> Result<ContainerAnswer, Error> {
     ask(node, &to_agent(driver, node)?, TIMEOUT, request)
 }

@@ -31,4 +31,4 @@ pub use record::{ContainerRecord, names};
 pub use settle::find;
 pub use start::{StartRequest, start};
 pub use state::{ContainerView, list, view};
-pub use transfer::{ContainerMove, MovedContainer, check_move, move_to};
+pub use transfer::{ContainerMove, MovedContainer, PreCopy, check_move, move_to};

@@ -17,7 +17,7 @@ use insula_virtio::PacketHold;
 use serde::{Serialize, Serializer};
 
 use super::ask::refused;
-use super::check::{check, not_moved};
+use super::check::{check, memory, not_moved};
 use super::peer::{IsLast, Peer};
 use super::pre_copy::PreCopied;
 use super::record::{self, ContainerRecord, Records, read};
@@ -45,8 +45,33 @@ pub struct ContainerMove<'a> {
     /// The node.
     pub target: &'a Name,
     /// Whether its memory is copied while it runs, first.
-    pub pre_copy: bool,
+    pub pre_copy: PreCopy,
 }
+
+/// Whether a container's memory is copied while it runs, before it is moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PreCopy {
+    /// If there is so much of it that the container then stands still for less time.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// In none.
+    Never,
+}
+
+impl PreCopy {
+    fn is_for(self, driver: &Driver, record: &ContainerRecord) -> bool {
+        match self {
+            Self::Auto => memory(driver, record) >= MUCH_MEMORY,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Bytes that take longer to copy than a round of copying needs for the rest.
+const MUCH_MEMORY: u64 = 32 << 20;
 
 fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
@@ -80,7 +105,7 @@ pub fn move_to(
         source: &record.node,
         target,
     };
-    if request.pre_copy {
+    if request.pre_copy.is_for(driver, &record) {
         let copied = PreCopied::copy(driver, &record, &record.node, target);
         ends.pre_copied =
             Some(copied.map_err(|error| not_moved_to(driver, &record, target, error))?);

@@ -24,7 +24,7 @@ use insula_node as node;
 use insula_supervisor as supervisor;
 
 use crate::agent::to_agent;
-use crate::container::{self, ContainerMove};
+use crate::container::{self, ContainerMove, PreCopy};
 
 pub use beside::beside;
 pub use event::{Observer, UpgradeEvent};
@@ -146,7 +146,7 @@ impl Upgrade<'_> {
             let request = ContainerMove {
                 name: &name,
                 target: to,
-                pre_copy: false,
+                pre_copy: PreCopy::Auto,
             };
             let moved = container::move_to(self.driver, self.root, &request)?;
             self.tell(&UpgradeEvent::Moved {

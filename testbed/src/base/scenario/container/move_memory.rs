@@ -145,9 +145,12 @@ impl Program {
     /// Moves it to the other node; the time for which it stood still, in milliseconds.
     fn moves(&mut self, pre_copy: bool) -> Result<f64, Finding> {
         let to = NODES[usize::from(self.at == NODES[0])];
-        let option = pre_copy.then_some("--pre-copy");
-        let words: Vec<_> = ["move", self.name, to].into_iter().chain(option).collect();
-        let told = insula(&words)?;
+        let option = if pre_copy {
+            "--pre-copy"
+        } else {
+            "--no-pre-copy"
+        };
+        let told = insula(&["move", self.name, to, option])?;
         println!("{}", told.trim_end());
         self.at = to;
         let stood = told.split_once("stood still for ");
