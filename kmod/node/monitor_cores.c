@@ -286,6 +286,11 @@ void insula_monitor_core_withdraw(const struct insula_confined_core *core, u64 r
 	atomic64_andnot(requests, monitor_core_requests(core));
 }
 
+void insula_monitor_core_nmi(const struct insula_confined_core *core)
+{
+	insula_monitor_core_request(core, INSULA_MONITOR_REQUEST_NMI);
+}
+
 /* Ask a core to flush, if its guest runs. */
 static void monitor_core_ask(struct insula_confined_core *core, bool interrupt)
 {

@@ -69,6 +69,9 @@ void insula_monitor_cores_remove(struct insula_monitor_cores *cores, const u32 *
 void insula_monitor_core_request(const struct insula_confined_core *core, u64 requests);
 void insula_monitor_core_withdraw(const struct insula_confined_core *core, u64 requests);
 
+/* Send the node's kernel an NMI. Any context. */
+void insula_monitor_core_nmi(const struct insula_confined_core *core);
+
 /* See insula_nested_table_flush(). */
 int insula_monitor_cores_flush(struct insula_monitor_cores *cores);
 

@@ -22,7 +22,6 @@
 #include "delegation/slots.h"
 #include "device/device.h"
 #include "grant/grant.h"
-#include "insula_monitor.h"
 #include "mem/memory.h"
 #include "mem/shown.h"
 #include "node/description.h"
@@ -100,7 +99,7 @@ static void node_send_nmi(const struct insula_node *node, u32 index, u32 apic_id
 	}
 	cores = insula_nested_table_cores(node->vmm.nested);
 	if (index < cores->count)
-		insula_monitor_core_request(&cores->core[index], INSULA_MONITOR_REQUEST_NMI);
+		insula_monitor_core_nmi(&cores->core[index]);
 }
 
 static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
