@@ -97,6 +97,13 @@ fn played(context: &Context) -> Result<(), Finding> {
             format!("{LARGE_MIB} MiB cost {growth:.0} ms, and {left:.0} ms with --pre-copy")
         })?;
     }
+    // By itself it is copied before only if there is much.
+    for (program, is_copied) in [(&mut small, false), (&mut large, true)] {
+        let told = program.told(&[])?;
+        Finding::unless(told.contains("of images after") == is_copied, || {
+            told.clone()
+        })?;
+    }
     [small, large].into_iter().try_for_each(Program::end)?;
     NODES
         .iter()
@@ -144,18 +151,24 @@ impl Program {
 
     /// Moves it to the other node; the time for which it stood still, in milliseconds.
     fn moves(&mut self, pre_copy: bool) -> Result<f64, Finding> {
-        let to = NODES[usize::from(self.at == NODES[0])];
         let option = if pre_copy {
             "--pre-copy"
         } else {
             "--no-pre-copy"
         };
-        let told = insula(&["move", self.name, to, option])?;
-        println!("{}", told.trim_end());
-        self.at = to;
+        let told = self.told(&[option])?;
         let stood = told.split_once("stood still for ");
         let stood = stood.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         stood.ok_or_else(|| Finding::new(told))
+    }
+
+    /// Moves it; what the command says.
+    fn told(&mut self, options: &[&str]) -> Result<String, Finding> {
+        let to = NODES[usize::from(self.at == NODES[0])];
+        let told = insula(&[&["move", self.name, to], options].concat())?;
+        println!("{}", told.trim_end());
+        self.at = to;
+        Ok(told)
     }
 
     fn end(self) -> Result<(), Finding> {

@@ -5,8 +5,9 @@ use std::process::Child;
 use std::time::Duration;
 
 use super::CONFINED;
+use crate::base::scenario::resources::update;
 use crate::base::support::insula_command::{
-    assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
+    Answer, assert_equal, command, insula, insula_json, numbers, try_insula, wait_for, with_cleanup,
 };
 use crate::base::support::nodes::test_node::{TestNode, log, peer_image};
 use crate::base::support::resources::{Resources, assert_unchanged};
@@ -26,7 +27,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     bases: &[Flavour::V6_12],
     limit: Duration::from_secs(900),
     soak_limit: Some(Duration::from_secs(3600)),
-    play: |context| works(context, "compute"),
+    play: |context| {
+        works(context, "compute")?;
+        update::with_node(context, "6.12", &CONFINED, goes_on_through_updates)
+    },
 };
 
 /// The same on processors of Intel, which Bochs emulates: the machine is slow.
@@ -70,7 +74,6 @@ fn works(context: &Context, parameters: &str) -> Result<(), Finding> {
         goes_on_while_paused(&host)?;
         answers_nmis()?;
         goes_on_without_supervisors()?;
-        goes_on_through_an_update(&host)?;
         is_restarted()?;
         insula(&["stop", "--time", "60", NAME])?;
         insula(&["rm", NAME])?;
@@ -89,20 +92,23 @@ fn works(context: &Context, parameters: &str) -> Result<(), Finding> {
 /// A confined node that computes on one core.
 fn start_host(context: &Context, parameters: &str) -> Result<TestNode, Finding> {
     let image = peer_image(context, "6.12")?;
-    let size = ["--cpu-list", CPU, "--max-cpus", "2", "--memory", "256M"];
-    let size = [&CONFINED[..], &size].concat();
+    let size = [&CONFINED[..], &["--cpu-list", CPU, "--memory", "256M"]].concat();
     let host = TestNode::start(HOST, &["--image", &image], &size, parameters)?;
     host.wait_until_ready()?;
     Ok(host)
 }
 
-fn share(more: &[&str]) -> Result<crate::base::support::insula_command::Answer, Finding> {
+fn share(more: &[&str]) -> Result<Answer, Finding> {
+    share_core(CPU, more)
+}
+
+fn share_core(cpu: &str, more: &[&str]) -> Result<Answer, Finding> {
     let words = [
         "run",
         "--image",
         "lwk",
         "--share-core",
-        CPU,
+        cpu,
         "--share-by",
         "vmm",
         "--memory",
@@ -213,15 +219,19 @@ fn goes_on_without_supervisors() -> Result<(), Finding> {
     Ok(())
 }
 
-/// The confined node gets another core and more memory, and gives them back.
-fn goes_on_through_an_update(host: &TestNode) -> Result<(), Finding> {
-    for change in [["+1", "+128M"], ["-1", "-128M"]] {
-        let [cpus, memory] = change;
-        insula(&["update", "--cpus", cpus, "--memory", memory, HOST])?;
+/// The confined node, which has one core, gets another one and more memory, and gives them back.
+fn goes_on_through_updates(_: &Context, host: &TestNode) -> Result<(), Finding> {
+    let view = insula_json(&["inspect", &host.name])?;
+    let cores = numbers(&view[0]["cpus"]);
+    let [core] = cores[..] else {
+        return Err(Finding::new(format!("the node has the cores {cores:?}")));
+    };
+    share_core(&core.to_string(), &[])?.succeeded()?;
+    for (cpus, memory) in [("+1", "+128M"), ("-1", "-128M")] {
+        insula(&["update", "--cpus", cpus, "--memory", memory, &host.name])?;
         echoes(cpus)?;
-        host.assert_works()?;
     }
-    Ok(())
+    insula(&["rm", "--force", NAME]).map(drop)
 }
 
 fn is_restarted() -> Result<(), Finding> {
