@@ -1,6 +1,7 @@
 //! A server with so much memory, and what clients on so many connections see of it while it is moved.
 
 use std::convert::Infallible;
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::probe::spin;
+
 /// Port on which it listens.
 pub const PORT: u16 = 7001;
 /// Size of a page, in bytes: each request changes one.
@@ -21,11 +24,12 @@ const BUFFER: usize = 64;
 /// Timeout of the server's start, and of an answer: TCP waits longer between attempts the longer nobody answers.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Echoes what comes on all connections, in one thread, until it is killed. It has `bytes` of memory in use.
+/// Echoes what comes on all connections, in one thread, until it is killed. It has `bytes` of memory in use, and
+/// computes `turns` of a loop before each answer.
 ///
 /// # Errors
 /// When it cannot listen.
-pub fn serve(bytes: usize) -> io::Result<Infallible> {
+pub fn serve(bytes: usize, turns: u64) -> io::Result<Infallible> {
     let mut memory = filled(bytes);
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
     let mut streams: Vec<TcpStream> = Vec::new();
@@ -35,7 +39,10 @@ pub fn serve(bytes: usize) -> io::Result<Infallible> {
         for index in ready.into_iter().rev() {
             let mut buffer = [0; BUFFER];
             let answered = match streams[index].read(&mut buffer) {
-                Ok(size) if size > 0 => streams[index].write_all(&buffer[..size]).is_ok(),
+                Ok(size) if size > 0 => {
+                    black_box(spin(black_box(turns)));
+                    streams[index].write_all(&buffer[..size]).is_ok()
+                }
                 _ => false,
             };
             // That client has gone. What takes its place has had its turn: they are read from the last on.
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn all_connections_are_answered() {
-        let server = thread::spawn(|| serve(1 << 20));
+        let server = thread::spawn(|| serve(1 << 20, 10));
         let clients = Clients::start("127.0.0.1", 30).unwrap();
         clients.go_round(30).unwrap();
         assert!(clients.longest().unwrap() > Duration::ZERO);

@@ -19,6 +19,7 @@ pub mod equipment;
 pub mod held;
 pub mod http;
 pub mod inside;
+pub mod load;
 pub mod marks;
 pub mod measured;
 pub mod microvm;

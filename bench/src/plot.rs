@@ -1,4 +1,4 @@
-//! Bar chart as SVG: a bar to the median, a whisker from the 10th to the 90th percentile.
+//! Charts as SVG: bars to the median, with a whisker from the 10th to the 90th percentile; and lines.
 
 use std::fmt::Write;
 
@@ -15,6 +15,15 @@ pub struct Bar {
     pub p90: f64,
 }
 
+/// A line: values of successive steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Its label.
+    pub label: &'a str,
+    /// The values.
+    pub values: &'a [f64],
+}
+
 /// All in pixels.
 const WIDTH: f64 = 860.0;
 const LABELS: f64 = 330.0;
@@ -23,6 +32,14 @@ const ROW: f64 = 28.0;
 const BAR: f64 = 16.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 30.0;
+
+/// Space of lines, between its margins, and what is above each other in it.
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 20.0;
+const SPACE: f64 = 220.0;
+const LEGEND: f64 = 20.0;
+const LEGEND_WIDTH: f64 = 200.0;
+const COLOURS: [&str; 4] = ["#b5473c", "#4a90a4", "#7a9e3d", "#8a6bb0"];
 
 /// Steps of an axis are these times a power of ten.
 const STEPS: [f64; 3] = [1.0, 2.0, 5.0];
@@ -38,13 +55,7 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
         .map(|bar| bar.median.max(bar.p90))
         .fold(0.0, f64::max);
     let scale = (WIDTH - LABELS - VALUES) / if most > 0.0 { most } else { 1.0 };
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"12\" y=\"24\" font-size=\"15\" font-weight=\"bold\" fill=\"#1b2a33\">{}</text>\n",
-        escape(title)
-    );
+    let mut svg = begin(title, height);
     axis(&mut svg, unit, most, scale, height);
     for (index, bar) in bars.iter().enumerate() {
         draw(&mut svg, bar, TOP + ROW * index as f64, scale);
@@ -53,11 +64,114 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
     svg
 }
 
-fn axis(svg: &mut String, unit: &str, most: f64, scale: f64, height: f64) {
+/// Draws lines, whose steps are of that unit.
+#[must_use]
+pub fn lines(title: &str, unit: &str, lines: &[Line<'_>]) -> String {
+    let space = Space::of(lines);
+    let mut svg = begin(title, space.bottom + BOTTOM);
+    space.grid(&mut svg, unit);
+    for (index, line) in lines.iter().enumerate() {
+        space.draw(&mut svg, index, line);
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Where lines are drawn.
+struct Space {
+    /// The greatest value.
+    most: f64,
+    /// The last step, and pixels of a step.
+    last: f64,
+    scale: f64,
+    bottom: f64,
+}
+
+impl Space {
+    fn of(lines: &[Line<'_>]) -> Self {
+        let values = lines.iter().flat_map(|line| line.values.iter().copied());
+        let steps = lines.iter().map(|line| line.values.len()).max();
+        let last = (steps.unwrap_or_default().max(2) - 1) as f64;
+        Self {
+            most: values.fold(1.0, f64::max),
+            last,
+            scale: (WIDTH - LEFT - RIGHT) / last,
+            bottom: TOP + LEGEND + SPACE,
+        }
+    }
+
+    fn x(&self, step: f64) -> f64 {
+        LEFT + step * self.scale
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - value / self.most * SPACE
+    }
+
+    fn grid(&self, svg: &mut String, unit: &str) {
+        for at in ticks(self.most) {
+            let (y, text) = (self.y(at), number(at));
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{LEFT} {y:.1}H{:.1}\" stroke=\"#dde3e6\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"11\" \
+                 fill=\"#5c6b73\">{text}</text>",
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                y + 4.0,
+            );
+        }
+        for at in ticks(self.last) {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"11\" \
+                 fill=\"#5c6b73\">{} {}</text>",
+                self.x(at),
+                self.bottom + 16.0,
+                number(at),
+                escape(unit)
+            );
+        }
+    }
+
+    fn draw(&self, svg: &mut String, index: usize, line: &Line<'_>) {
+        let colour = COLOURS[index % COLOURS.len()];
+        let points = line.values.iter().enumerate();
+        let points: Vec<_> = points
+            .map(|(step, &value)| format!("{:.1},{:.1}", self.x(step as f64), self.y(value)))
+            .collect();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>\
+             <text x=\"{:.1}\" y=\"{TOP:.1}\" fill=\"{colour}\">{}</text>",
+            points.join(" "),
+            LEFT + LEGEND_WIDTH * index as f64,
+            escape(line.label)
+        );
+    }
+}
+
+/// Where an axis has lines.
+fn ticks(most: f64) -> impl Iterator<Item = f64> {
     let step = step(most);
+    (0..)
+        .map(move |index| f64::from(index) * step)
+        .take_while(move |&at| at <= most)
+}
+
+fn begin(title: &str, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+         <text x=\"12\" y=\"24\" font-size=\"15\" font-weight=\"bold\" fill=\"#1b2a33\">{}</text>\n",
+        escape(title)
+    )
+}
+
+fn axis(svg: &mut String, unit: &str, most: f64, scale: f64, height: f64) {
     let bottom = height - BOTTOM;
-    let mut value = 0.0;
-    while value <= most {
+    for value in ticks(most) {
         let x = LABELS + value * scale;
         let text = number(value);
         // Writing to a string cannot fail.
@@ -69,7 +183,6 @@ fn axis(svg: &mut String, unit: &str, most: f64, scale: f64, height: f64) {
             TOP - 4.0,
             bottom + 16.0,
         );
-        value += step;
     }
     let _ = writeln!(
         svg,
@@ -170,6 +283,17 @@ mod tests {
         };
         let svg = bars("t", "ms", &[bar]);
         assert!(svg.contains("a &lt; b &amp; c") && svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn lines_stay_within_their_space() {
+        let line = |label, values| Line { label, values };
+        let svg = lines("t", "s", &[line("a", &[0.0, 3.0, 1.5]), line("b & c", &[])]);
+        let top = TOP + LEGEND;
+        let points = format!("points=\"60.0,{:.1} 450.0,{top:.1} 840.0,", top + SPACE);
+        assert!(svg.contains(&points) && svg.contains("b &amp; c"), "{svg}");
+        // None at all.
+        assert!(lines("t", "s", &[]).trim_end().ends_with("</svg>"));
     }
 
     proptest! {

@@ -209,7 +209,7 @@ fn between(kind: Kind, act: impl FnOnce() -> io::Result<()>) -> io::Result<Ticks
 }
 
 /// Computes without system calls: some ten instructions a turn.
-fn spin(turns: u64) -> u64 {
+pub(crate) fn spin(turns: u64) -> u64 {
     (0..turns).fold(1, |state: u64, turn| {
         let state = state ^ (state << 13);
         let state = state ^ (state >> 7);

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use crate::benchmark::{Benchmark, Peer, Row, Unit};
 use crate::measured::Measured;
-use crate::plot::{self, Bar, number};
+use crate::plot::{self, Bar, Line, number};
 use crate::results::{Entry, Ratio, entries};
 
 /// Preconditions of every figure.
@@ -176,6 +176,32 @@ fn state(measured: &Measured) -> String {
 }
 
 fn picture(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Option<String> {
+    let label = if measured.circumstances.emulated {
+        " (emulated)"
+    } else {
+        ""
+    };
+    let title = format!("{}{label}", benchmark.title);
+    if benchmark.series.is_empty() {
+        drawn_rows(benchmark, entries, &title)
+    } else {
+        drawn_series(benchmark, measured, &title)
+    }
+}
+
+/// The first boot's values, second by second.
+fn drawn_series(benchmark: &Benchmark, measured: &Measured, title: &str) -> Option<String> {
+    let boot = measured.boots.first()?;
+    let lines = benchmark.series.iter().filter_map(|series| {
+        boot.get(series.id).map(|values| Line {
+            label: series.what,
+            values,
+        })
+    });
+    Some(plot::lines(title, "s", &lines.collect::<Vec<_>>()))
+}
+
+fn drawn_rows(benchmark: &Benchmark, entries: &[Entry], title: &str) -> Option<String> {
     let drawn: Vec<_> = rows(benchmark, entries)
         .filter(|(row, _)| row.drawn)
         .collect();
@@ -189,13 +215,7 @@ fn picture(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Opt
             p90: entry.p90,
         })
         .collect();
-    let label = if measured.circumstances.emulated {
-        " (emulated)"
-    } else {
-        ""
-    };
-    let title = format!("{}{label}", benchmark.title);
-    Some(plot::bars(&title, unit, &bars))
+    Some(plot::bars(title, unit, &bars))
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Summary {
 
 /// Quantile `share` of the sorted values, interpolated between neighbours (type 7 of Hyndman and
 /// Fan, the usual one).
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
     let below = sorted[position.floor() as usize];
     let above = sorted[position.ceil() as usize];

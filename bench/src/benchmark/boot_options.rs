@@ -41,6 +41,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("boot-options.as-is", "as every node", START).drawn(),
         Row::time(

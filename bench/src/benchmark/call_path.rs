@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         path_core: None,
         samples,
     }),
+    series: &[],
     rows: &[
         count("call-path.own-plain", "getpid, base").drawn(),
         count("call-path.own-quiet", "getpid, lightweight kernel")

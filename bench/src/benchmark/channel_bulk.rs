@@ -41,6 +41,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         rate("channel-bulk.copy", "one way, from a node")
             .beside("channel-bulk.pipe")

@@ -123,6 +123,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         time("colocation.native-idle", "native, idle, mean").drawn(),
         time("colocation.native-idle-median", "the same, median"),

@@ -27,6 +27,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("cycle.base", "a cycle, from and to the base", CYCLE)
             .unit(Unit::Seconds)

@@ -69,6 +69,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: rows!["64B", "4KiB", "64KiB", "1MiB", "16MiB", "64MiB"],
 };
 

@@ -42,6 +42,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("device.node.read", "Reading, in the node", IN_NODE)
             .unit(Unit::MegabytesPerSecond)

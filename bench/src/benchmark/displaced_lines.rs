@@ -34,6 +34,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         path_core: None,
         samples,
     }),
+    series: &[],
     rows: &[
         lines("displaced-lines.call-plain-code", "fcntl, base: code").drawn(),
         lines("displaced-lines.call-quiet-code", "fcntl, delegated: code")

@@ -46,6 +46,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         trip("doorbell.polling", "polling: a channel to a node, median")
             .beside("doorbell.rings")

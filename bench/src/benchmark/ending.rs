@@ -44,6 +44,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("ending.poweroff.seen", "power-off: seen", RESTART).drawn(),
         Row::time("ending.poweroff.running", "power-off: running", RESTART),

@@ -28,6 +28,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time(
             "exec.node",

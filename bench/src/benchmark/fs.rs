@@ -42,6 +42,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         rate("fs.virtiofs", "virtiofs, nothing cached", IN_NODE)
             .beside("fs.base")

@@ -20,6 +20,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         trip("ipi.round-trip", "interrupt and its answer, median")
             .beside("ipi.call")

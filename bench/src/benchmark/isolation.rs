@@ -128,6 +128,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: rows![[
         "boot": "boot", Milliseconds;
         "null-call": "getpid", Microseconds;

@@ -36,6 +36,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time(
             "load-forms.6.1.compressed.copy",

@@ -31,6 +31,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("lwk-program.python.linux", "python3 on Linux", "").drawn(),
         Row::time("lwk-program.python.lwk", "python3 on the node", "")

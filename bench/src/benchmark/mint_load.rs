@@ -48,6 +48,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time(
             "mint-load.cold.bzimage-from-disk",

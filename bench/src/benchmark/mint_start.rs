@@ -35,6 +35,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("mint-start.cold", "start from disk, cold", FROM_FILES)
             .mint(175.12)

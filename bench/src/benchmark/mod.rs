@@ -30,6 +30,7 @@ mod node_boot;
 mod node_many;
 mod noise;
 mod null_call;
+mod overload;
 mod run_to_output;
 mod server;
 mod start_path;
@@ -74,6 +75,7 @@ pub const ALL: &[&Benchmark] = &[
     &fs::BENCHMARK,
     &net::BENCHMARK,
     &moved::BENCHMARK,
+    &overload::BENCHMARK,
 ];
 
 /// Measures with the means of a place.
@@ -110,8 +112,19 @@ pub struct Benchmark {
     pub outside: Option<Play<Outside>>,
     /// Counts of the emulator to evaluate.
     pub counted: Option<Counted>,
+    /// What its chart shows second by second, if not the drawn rows: failures, or the like.
+    pub series: &'static [Series],
     /// Its figures.
     pub rows: &'static [Row],
+}
+
+/// Values of successive seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// Id by which they are recorded, in their order; it is that of no row.
+    pub id: &'static str,
+    /// Its description.
+    pub what: &'static str,
 }
 
 /// A figure.

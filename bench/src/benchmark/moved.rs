@@ -100,6 +100,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         gap!("node", "1", "gap, node to node, 1 connection, 10 MiB")
             .beside("move.gap.criu-1")
@@ -266,7 +267,7 @@ fn between_nodes(
     let exec = ["exec", "--container", NAME, "-d", NODES[0], "--"];
     inside
         .command
-        .run(&[&exec[..], &[PROGRAM, "hold", &bytes]].concat())?;
+        .run(&[&exec[..], &[PROGRAM, "hold", &bytes, "0"]].concat())?;
     let view: serde_json::Value = serde_json::from_str(&inside.command.run(&["inspect", NAME])?)?;
     let address = view[0]["address"].as_str().unwrap_or_default().to_owned();
     let mut still = Duration::ZERO;
@@ -351,7 +352,7 @@ impl Server {
     fn start(case: &Case) -> Result<Self, Finding> {
         let mut command = Command::new("setsid");
         command.arg("nsenter").args(in_namespace().get_args());
-        command.args([PROGRAM, "hold", &case.bytes()]);
+        command.args([PROGRAM, "hold", &case.bytes(), "0"]);
         for set in [Command::stdin, Command::stdout, Command::stderr] {
             set(&mut command, Stdio::null());
         }

@@ -44,6 +44,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         alone(
             "neighbour.node.compute.alone",

@@ -50,6 +50,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         trip("net.trip.node", "there and back, base and node")
             .beside("net.trip.veth")

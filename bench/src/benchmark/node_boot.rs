@@ -74,6 +74,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: Some(outside),
     counted: None,
+    series: &[],
     rows: rows!["6.1", "6.12"],
 };
 

@@ -32,6 +32,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         Row::time("node-many.1", "1 node", START).drawn(),
         Row::time("node-many.2", "2 nodes", START)

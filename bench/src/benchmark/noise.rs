@@ -39,6 +39,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         path_core: None,
         samples,
     }),
+    series: &[],
     rows: &[
         count("noise.plain-entries", "kernel entries, a usual core").drawn(),
         count("noise.isolated-entries", "kernel entries, an isolated core")

@@ -23,6 +23,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     inside,
     outside: None,
     counted: None,
+    series: &[],
     rows: &[
         call("null-call.linux", "getpid on the base, median").drawn(),
         call("null-call.linux-p99", "the same, 99th percentile"),

@@ -34,6 +34,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         path_core: None,
         samples,
     }),
+    series: &[],
     rows: &[
         count("start-path.linux", "a Linux node to its init").drawn(),
         count("start-path.lwk", "a program on the lightweight kernel")

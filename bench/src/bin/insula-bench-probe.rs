@@ -10,7 +10,7 @@ use insula_bench::{held, http, responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
-                     | polling | flood | rings FILE | hold BYTES | primitive NAME \
+                     | polling | flood | rings FILE | hold BYTES TURNS | primitive NAME \
                      | starts PROGRAM | get PORT";
 
 fn main() -> ExitCode {
@@ -30,10 +30,10 @@ fn main() -> ExitCode {
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["polling"] => Some(responder::polling().map(|never| match never {})),
         ["flood"] => Some(responder::flood().map(|never| match never {})),
-        ["hold", bytes] => {
-            let bytes = bytes.parse().ok();
-            bytes.map(|bytes| held::serve(bytes).map(|never| match never {}))
-        }
+        ["hold", bytes, turns] => match (bytes.parse(), turns.parse()) {
+            (Ok(bytes), Ok(turns)) => Some(held::serve(bytes, turns).map(|never| match never {})),
+            _ => None,
+        },
         ["rings", file] => Some(responder::rings(file.as_ref()).map(|never| match never {})),
         ["stream", address, bytes] => {
             let streamed = bytes.parse().map(|bytes| tcp::stream(address, bytes));

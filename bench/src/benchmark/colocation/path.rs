@@ -36,6 +36,7 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
         path_core: Some(CORE),
         samples,
     }),
+    series: &[],
     rows: &[
         count("colocation-path.native", "native").drawn(),
         count("colocation-path.native-own", "of these, our own"),

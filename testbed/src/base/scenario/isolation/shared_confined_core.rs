@@ -29,7 +29,12 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     soak_limit: Some(Duration::from_secs(3600)),
     play: |context| {
         works(context, "compute")?;
-        update::with_node(context, "6.12", &CONFINED, goes_on_through_updates)
+        with_cleanup(|| {
+            peer_image(context, "6.12")?;
+            let before = Resources::now()?;
+            update::with_node(context, "6.12", &CONFINED, goes_on_through_updates)?;
+            assert_unchanged(&before)
+        })
     },
 };
 
