@@ -10,7 +10,7 @@
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
 //! | `criu` | running CRIU |
-//! | `obstacles` | what keeps one from being moved |
+//! | `obstacles`, `locks` | what keeps one from being moved |
 //! | `memory` | how much of its memory is copied when it is moved |
 //! | `source`, `target` | the two ends of a move |
 //! | `pre_copy` | a source whose memory is copied while the container runs |
@@ -26,6 +26,7 @@ mod cgroup;
 mod criu;
 mod inside;
 mod kept;
+mod locks;
 mod memory;
 mod namespaces;
 mod obstacles;

@@ -1,5 +1,5 @@
 //! What keeps a container from being moved, as far as its open files tell: CRIU knows no state of
-//! devices, nor of files without a name that it does not list.
+//! devices, nor of files without a name that it does not list, and loses some locks.
 
 use std::fs;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::{major, minor};
 
 use super::cgroup::Cgroup;
+use super::locks;
 
 /// Files without a name that CRIU dumps, as `/proc/PID/fd` shows them.
 const KNOWN: [&str; 6] = [
@@ -31,20 +32,30 @@ const TERMINALS: [u32; 9] = [5, 136, 137, 138, 139, 140, 141, 142, 143];
 /// What is in the way, with the process that has it.
 pub(super) fn obstacles(cgroup: &Cgroup) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for pid in cgroup.processes()? {
+    let processes = cgroup.processes()?;
+    for &pid in &processes {
         let folder = Path::new("/proc").join(pid.to_string());
-        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
         // It may have ended meanwhile.
         let files = fs::read_dir(folder.join("fd")).into_iter().flatten();
         for file in files.flatten() {
             if let Some(what) = obstacle(&file.path()) {
-                found.push(format!("{what}, open in `{}`", name.trim_end()));
+                found.push(format!("{what}, open in `{}`", name(pid)));
             }
         }
     }
+    found.extend(locks::lost(&processes).into_iter().map(|(path, pid)| {
+        let (path, name) = (path.display(), name(pid));
+        format!("a lock on {path}, which `{name}` has by a descriptor in common with its parent")
+    }));
     found.sort();
     found.dedup();
     Ok(found)
+}
+
+/// Name of a process.
+fn name(pid: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
 }
 
 /// What is in the way of an open file, whose link in `/proc` this is.

@@ -6,9 +6,18 @@ use crate::base::support::insula_command::{insula, try_insula};
 
 /// A container that CRIU cannot dump.
 const HELD: &str = "held";
-/// Has a device and an io_uring open.
+/// Has a device and an io_uring open, and a child with a lock on a file that it has of its parent.
 const PROGRAM: &str = r#"
-import ctypes, os, stat, time
+import ctypes, fcntl, os, stat, time
+locked, own = [open(f"/tmp/{name}", "w") for name in ("locked", "own")]
+# A lock of the process that has opened the file goes with it.
+fcntl.lockf(own, fcntl.LOCK_EX)
+done = os.pipe()
+if os.fork() == 0:
+    fcntl.lockf(locked, fcntl.LOCK_EX)
+    os.write(done[1], b"x")
+    time.sleep(1000)
+os.read(done[0], 1)
 os.mknod("/tmp/kmsg", stat.S_IFCHR | 0o600, os.makedev(1, 11))
 device = os.open("/tmp/kmsg", os.O_WRONLY)
 libc = ctypes.CDLL(None, use_errno=True)
@@ -23,12 +32,20 @@ pub(super) fn play(source: &str, target: &str) -> Result<(), Finding> {
     let start = ["exec", "--container", HELD, "-d", source, "--"];
     insula(&[&start[..], &["python3", "-c", PROGRAM]].concat())?;
     wait_for_line(HELD, "open")?;
-    let open = ["[io_uring]", "the device /tmp/kmsg", "open in `python3`"];
+    let open = [
+        "[io_uring]",
+        "the device /tmp/kmsg",
+        "open in `python3`",
+        "a lock on /tmp/locked",
+    ];
     for words in [
         &["move", "--check", HELD, target][..],
         &["move", HELD, target],
     ] {
-        try_insula(words)?.refused(1, &[&open[..], &["it was left as it is"]].concat())?;
+        let answer = try_insula(words)?;
+        answer.refused(1, &[&open[..], &["it was left as it is"]].concat())?;
+        let told = &answer.error_output;
+        Finding::unless(!told.contains("/tmp/own"), || told.clone())?;
     }
     insula(&["rm", "--force", HELD])?;
     less_processor(target)
