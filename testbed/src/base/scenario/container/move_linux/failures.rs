@@ -33,7 +33,7 @@ while True:
     except FileNotFoundError:
         time.sleep(0.01)
 "#;
-/// What that says when it waits.
+/// What who waits says.
 const WAITING: &[u8; 8] = b"waiting\n";
 /// Address of the base at which a stopped agent is told to go on.
 const RELEASE: &str = "10.78.0.1:4000";
@@ -89,13 +89,18 @@ pub(in super::super) fn freeze_restore<'a>(node: &'a str, container: &'a str) ->
 
 /// The same in the background: it waits when this returns.
 pub(in super::super) fn begin_freezing(node: &str, container: &str) -> Result<Child, Finding> {
-    let mut freezing = piped(command(&freeze_restore(node, container)))?;
-    let output = freezing.stdout.as_mut();
+    begin_waiting(&freeze_restore(node, container))
+}
+
+/// Runs a command in the background that waits for something when this returns, as it has said.
+pub(in super::super) fn begin_waiting(words: &[&str]) -> Result<Child, Finding> {
+    let mut waiting = piped(command(words))?;
+    let output = waiting.stdout.as_mut();
     let output = output.ok_or_else(|| Finding::new("its output is not piped"))?;
     let mut said = [0; WAITING.len()];
     output.read_exact(&mut said)?;
     assert_equal("what it says", &&said, &WAITING)?;
-    Ok(freezing)
+    Ok(waiting)
 }
 
 /// Begins a move, whose restore is frozen when it has begun.
