@@ -14,8 +14,6 @@ use crate::base::support::insula_command::{
 
 /// What would be restored.
 const CUT: &str = "cut";
-/// What would be dumped after that.
-const CUT_AGAIN: &str = "cut-again";
 /// Has its restore, which was frozen, go on.
 const CONTINUE: &str = "echo 0 > /sys/fs/cgroup/insula/cut/cgroup.freeze";
 
@@ -88,8 +86,8 @@ fn agent_dumping(checks: &mut TcpStream) -> Result<(), Finding> {
     let node = text(&insula_json(&["inspect", NAME])?[0]["node"]);
     let words = ["exec", &node, "--", "python3", "-c", KILL_AGENT_LATER, NAME];
     let mut killer = begin_waiting(&words)?;
-    let refused = try_insula(&["checkpoint", NAME, "--export", &place(CUT_AGAIN)])?;
-    refused.refused(1, &["it goes on"])?;
+    let refused = try_insula(&["checkpoint", NAME, "--export", &place(CUT)])?;
+    refused.refused(1, &["the container goes on, and nothing was kept"])?;
     killer.wait()?;
     check(checks)
 }
