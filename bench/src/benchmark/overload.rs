@@ -32,6 +32,10 @@ const MOVED_AT: Duration = Duration::from_secs(20);
 const WHOLE_S: u16 = 60;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLICY_FILE: &str = "/run/overload.toml";
+const POLICY_OUTPUT: &str = "/run/overload.log";
+/// Share of time in which some task waits for a core, in percent, and what is little of it.
+const PRESSURE: &str = "/proc/pressure/cpu";
+const CALM: f64 = 5.0;
 const PID_FILE: &str = "/run/overload.pid";
 const POLICY: &str = r#"
 [[policy]]
@@ -111,6 +115,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         time("overload.policy.p99", "99th percentile, moved by a policy")
             .beside("overload.stay.p99"),
         time("overload.hand.move", "the command that moves it by hand"),
+        count(
+            "overload.policy.moved",
+            "second in which the policy moves it",
+        ),
         count("overload.stay.last", "second of the last failure, stays"),
         count(
             "overload.hand.last",
@@ -167,6 +175,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 }
 
 fn played(inside: &Inside, way: Way) -> Result<Vec<Request>, Finding> {
+    wait_until_calm()?;
     let server = Running::on_servers_core(&[PROBE, "hold", "1", TURNS])?;
     let pid = server.0.id().to_string();
     fs::write(PID_FILE, &pid)?;
@@ -187,8 +196,34 @@ fn played(inside: &Inside, way: Way) -> Result<Vec<Request>, Finding> {
     }
     load.wait_until(Duration::from_secs(WHOLE_S.into()));
     let requests = load.end()?;
+    if policy.is_some() {
+        let told = fs::read_to_string(POLICY_OUTPUT)?;
+        let moved = moved_at_s(&told).ok_or_else(|| Finding::new(told))?;
+        inside.record("overload.policy.moved", moved)?;
+    }
     drop((policy, others, server));
     Ok(requests)
+}
+
+/// Waits until nobody has waited for a core for a while: a policy would take what was before for an overload.
+fn wait_until_calm() -> Result<(), Finding> {
+    let began = Instant::now();
+    loop {
+        let pressure = fs::read_to_string(PRESSURE)?;
+        // `some avg10=0.00 avg60=…` (kernel: Documentation/accounting/psi.rst).
+        let recent = pressure.split(['=', ' ']).nth(2);
+        if recent.is_some_and(|recent| recent.parse().is_ok_and(|share: f64| share < CALM)) {
+            return Ok(());
+        }
+        Finding::unless(began.elapsed() < START_TIMEOUT, || pressure.clone())?;
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// When the policy has moved the program, by what it has told: `overload: 16.0 s: to 'quiet': …`.
+fn moved_at_s(told: &str) -> Option<f64> {
+    let moved = told.lines().find(|line| line.contains(" s: to '"))?;
+    moved.split(' ').nth(1)?.parse().ok()
 }
 
 /// Waits until somebody listens.
@@ -235,7 +270,10 @@ impl Running {
 
     fn policy(inside: &Inside) -> Result<Self, Finding> {
         let mut command = inside.command.prepare();
-        Self::start(command.args(["policy", "run", "--file", POLICY_FILE]))
+        let command = command.args(["policy", "run", "--file", POLICY_FILE]);
+        Ok(Self(
+            command.stdout(fs::File::create(POLICY_OUTPUT)?).spawn()?,
+        ))
     }
 
     fn start(command: &mut Command) -> Result<Self, Finding> {
@@ -255,3 +293,16 @@ impl Drop for Running {
 }
 
 const _: () = assert!(TIMEOUT.as_secs() == 1, "as the text says");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_policy_tells_is_read() {
+        let told = "overload: 0.0 s: stays on 'base': not pressure-cpu > 40, but 3.1\n\
+                    overload: 16.5 s: to 'quiet': its conditions held for 3.0 of 3.0 s\n";
+        assert_eq!(moved_at_s(told), Some(16.5));
+        assert_eq!(moved_at_s(&told[..40]), None);
+    }
+}
