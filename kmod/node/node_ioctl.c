@@ -13,8 +13,6 @@
 #include <linux/uaccess.h>
 
 #include "arch/x86/processor.h"
-#include "arch/x86/shared_core.h"
-#include "arch/x86/start.h"
 #include "channel/area.h"
 #include "channel/endpoint_file.h"
 #include "cpu/core.h"
@@ -25,9 +23,7 @@
 #include "mem/memory.h"
 #include "mem/shown.h"
 #include "node/description.h"
-#include "node/monitor_cores.h"
-#include "node/monitor_share.h"
-#include "node/nested_table.h"
+#include "node/interrupt.h"
 #include "node/node.h"
 #include "node/node_areas.h"
 #include "node/node_state.h"
@@ -88,50 +84,10 @@ static int node_ioctl_remove(struct insula_node *node, struct file *by,
 	return insula_node_remove(node);
 }
 
-/* A confined node's monitor gets NMIs of its own, and must not take it for one of these. */
-static void node_send_nmi(const struct insula_node *node, u32 index, u32 apic_id)
-{
-	const struct insula_monitor_cores *cores;
-
-	if (!insula_node_confined(node)) {
-		insula_start_nmi(apic_id);
-		return;
-	}
-	cores = insula_nested_table_cores(node->vmm.nested);
-	if (index < cores->count)
-		insula_monitor_core_nmi(&cores->core[index]);
-}
-
 static int node_ioctl_interrupt(struct insula_node *node, struct file *by,
 				const union argument *argument)
 {
-	u32 index = argument->interrupt.index, vector = argument->interrupt.vector, apic_id;
-	struct insula_shared_core_state *shared;
-	bool nmi = vector == INSULA_VECTOR_NMI;
-
-	if (index >= node->cpus_count)
-		return -EINVAL;
-	if (!nmi && !insula_processor_vector_valid(vector))
-		return -EINVAL;
-	if (node->state != INSULA_RUNNING)
-		return -EALREADY;
-	if (insula_node_shares_confined(node)) {
-		if (nmi)
-			return -EOPNOTSUPP;
-		insula_monitor_share_interrupt(insula_node_share_id(node), vector);
-		return 0;
-	}
-	apic_id = insula_processor_apic_id(node->cpus[index]);
-	shared = insula_shared_core_find(apic_id);
-	if (nmi && shared)
-		return -EOPNOTSUPP;
-	if (shared)
-		insula_shared_core_interrupt(shared, vector);
-	else if (nmi)
-		node_send_nmi(node, index, apic_id);
-	else
-		insula_start_interrupt(apic_id, vector);
-	return 0;
+	return insula_node_interrupt(node, argument->interrupt.index, argument->interrupt.vector);
 }
 
 static int node_ioctl_supervise(struct insula_node *node, struct file *by,
