@@ -57,6 +57,7 @@ const BENCH_PACKAGES: &[&str] = &["podman", "qemu-system-x86", "seabios"];
 
 /// Further packages for the scenarios whose subject are large programs.
 const APPLICATION_PACKAGES: &[&str] = &[
+    "caddy",
     "gcc",
     "git",
     "libc6-dev",
@@ -67,6 +68,8 @@ const APPLICATION_PACKAGES: &[&str] = &[
     "nodejs",
     "openjdk-17-jre-headless",
     "openmpi-bin",
+    "openssh-client",
+    "openssh-server",
     "postgresql-15",
 ];
 

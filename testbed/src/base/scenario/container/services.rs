@@ -1,8 +1,11 @@
 //! Servers that nobody here has written move between kernels, again and again, each under a client that
-//! checks what it gets: redis with an append-only file, PostgreSQL under pgbench, Python with threads.
+//! checks what it gets: redis with an append-only file, PostgreSQL under pgbench, Python with threads, a server in Go,
+//! and a session of ssh.
 
+mod caddy;
 mod postgresql;
 mod redis;
+mod ssh;
 mod threads;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +21,7 @@ use crate::host::root::Root;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "services",
-    proves: "redis, PostgreSQL and Python's threads move between kernels while clients check them",
+    proves: "redis, PostgreSQL, Python, Go and ssh move between kernels while clients check them",
     machine: Shape {
         root: Root::Applications,
         emulator: Emulator::Backports,
@@ -59,6 +62,8 @@ fn played(context: &Context) -> Result<(), Finding> {
         postgresql::start(NODES[0])?,
         redis::start(NODES[0])?,
         threads::start(NODES[0])?,
+        caddy::start(NODES[0])?,
+        ssh::start(NODES[0])?,
     ];
     clients.iter().try_for_each(Client::goes_on)?;
     for round in 0..context.count(1, 25) {
@@ -75,6 +80,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     for client in clients {
         client.end()?;
     }
+    ssh::clean_up()?;
     let [redis, postgresql] = [redis::NAME, postgresql::NAME].map(address);
     redis::has_all(&redis?)?;
     postgresql::has_all(&postgresql?)?;
