@@ -15,6 +15,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use insula_agent::container::card;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
@@ -27,6 +28,9 @@ use crate::route::{MacvlanRequest, RouteSocket};
 const CARD: &str = "eth0";
 /// Its name until then: the kernel looks for one of its name where the node's is, too.
 const NEW_CARD: &str = "new-card";
+/// Time that the kernel has to remove another card of its address, and the pause between attempts.
+const GONE_TIMEOUT: Duration = Duration::from_secs(20);
+const GONE_INTERVAL: Duration = Duration::from_millis(5);
 /// The calling thread's network namespace.
 const NETWORK: &str = "/proc/thread-self/ns/net";
 /// Keeps new interfaces from having an IPv6 address that is derived from their MAC address: for a
@@ -93,7 +97,7 @@ fn add_card(
         if carrier == Carrier::Off {
             inside.set_carrier(link.index, false)?;
         }
-        inside.bring_up(link.index)?;
+        bring_up_alone(inside, link.index)?;
         inside.route_all()?;
     }
     Ok(())
@@ -144,9 +148,25 @@ pub(super) fn bring_card_up(network: &File) -> io::Result<()> {
         // Coming up tells the bridge where it is.
         inside.bring_down(card)?;
         inside.set_carrier(card, true)?;
-        inside.bring_up(card)?;
+        bring_up_alone(inside, card)?;
         inside.route_all()
     })
+}
+
+/// Brings a card up when no other has its address: the card of a container that was here before goes with its network
+/// namespace, which the kernel removes some time after its last process has ended.
+fn bring_up_alone(inside: &RouteSocket, card: u32) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        match inside.bring_up(card) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < GONE_TIMEOUT =>
+            {
+                thread::sleep(GONE_INTERVAL);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Does something with the card in a network namespace, if there is one.
