@@ -1,6 +1,7 @@
 //! Use of the command `insula`, as its users do.
 
 use std::fmt::Debug;
+use std::fs;
 use std::io::{Write, stdout};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ const PAUSE_FACTOR: u32 = 3;
 const TOLD_FROM: Duration = Duration::from_millis(300);
 /// Records of a node's log that are shown when a scenario fails.
 const RECORDS_SHOWN: &str = "60";
+/// Records of containers, each in a file of its name, and the lines shown of their logs.
+const CONTAINERS: &str = "/run/insula/containers";
+const LINES_SHOWN: usize = 20;
 
 /// Result of a run of `insula`.
 #[derive(Debug)]
@@ -248,5 +252,14 @@ pub(super) fn show_nodes() {
     for name in names(&["ps", "--all", "--json"]).unwrap_or_default() {
         println!("The log of {name} ends:");
         show(&["logs", "--tail", RECORDS_SHOWN, &name]);
+    }
+    for record in fs::read_dir(CONTAINERS).into_iter().flatten().flatten() {
+        let name = record.path();
+        let name = name.file_stem().unwrap_or_default().to_string_lossy();
+        println!("The log of the container {name} ends:");
+        let log = try_insula(&["logs", &name]).map(|answer| answer.output);
+        let log = log.unwrap_or_default();
+        let first = log.lines().count().saturating_sub(LINES_SHOWN);
+        log.lines().skip(first).for_each(|line| println!("{line}"));
     }
 }
