@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -152,19 +153,30 @@ impl Criu {
         if !is_ready_in_time(&ended)? {
             child.kill()?;
             child.wait()?;
-            let what = format!(
-                "criu {} has not ended after {} s",
-                self.action, TIMEOUT.tv_sec
-            );
-            return Err(io::Error::other(what));
+            let ended = format!("has not ended after {} s", TIMEOUT.tv_sec);
+            return Err(self.ended_by_force(&ended));
         }
         let status = child.wait()?;
         if status.success() {
             return Ok(());
         }
+        if let Some(signal) = status.signal() {
+            return Err(self.ended_by_force(&format!("was killed by signal {signal}")));
+        }
         let log = fs::read(self.work.join(LOG)).unwrap_or_default();
         let reason = reason(&String::from_utf8_lossy(&log));
         Err(io::Error::other(format!("criu {}: {reason}", self.action)))
+    }
+
+    /// The error of a run that could not clean up: to dump a process CRIU executes code of its own in it, and takes
+    /// its connections from it for that time.
+    fn ended_by_force(&self, how: &str) -> io::Error {
+        let action = self.action;
+        let left = match action {
+            "restore" => "",
+            _ => ": what it had changed in the programs it has not undone, and they may fail",
+        };
+        io::Error::other(format!("criu {action} {how}{left}"))
     }
 }
 

@@ -75,6 +75,9 @@ time.sleep(int(sys.argv[1]) / 1000)
 os.kill(server, signal.SIGKILL)
 "#;
 
+/// What is told when CRIU was killed amid a dump.
+const MAY_FAIL: &str = "they may fail";
+
 /// Who is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Party {
@@ -130,7 +133,8 @@ fn played(context: &Context) -> Result<(), Finding> {
         let what = format!("kill {number}, {party:?} after {after:?}");
         let output = server.killed(party, after)?;
         println!("{what}: {}", told(&output));
-        let goes_on = server.goes_on(context, party, &mut outcomes);
+        let may_fail = told(&output).contains(MAY_FAIL);
+        let goes_on = server.goes_on(context, (party, may_fail), &mut outcomes);
         let when = |error: Finding| error.when(&format!("{what} ({})", told(&output)));
         server = goes_on.map_err(when)?;
     }
@@ -148,6 +152,8 @@ struct Outcomes {
     moved: u32,
     stayed: u32,
     lost_with_its_node: u32,
+    /// CRIU was killed while it had its code in the program, which has failed, as was told.
+    damaged: u32,
 }
 
 /// The container, and its clients.
@@ -214,7 +220,7 @@ impl Server {
     fn goes_on(
         self,
         context: &Context,
-        party: Party,
+        (party, may_fail): (Party, bool),
         outcomes: &mut Outcomes,
     ) -> Result<Self, Finding> {
         let killed = match party {
@@ -233,12 +239,23 @@ impl Server {
             outcomes.lost_with_its_node += 1;
             return lost(&found, at);
         }
+        let release = context.release(at)?;
+        let runs = assert_equal("its state", &text(&found["state"]), &"running".to_owned())
+            .and_then(|()| runs_on(&self.address, at, &release, &self.streams));
+        match runs {
+            Err(error) if may_fail => {
+                println!("it has failed: {error}");
+                outcomes.damaged += 1;
+                insula(&["rm", "--force", NAME])?;
+                NODES.iter().try_for_each(|node| has_none(node))?;
+                return Self::start(at);
+            }
+            runs => runs?,
+        }
         *match at == self.at {
             true => &mut outcomes.stayed,
             false => &mut outcomes.moved,
         } += 1;
-        assert_equal("its state", &text(&found["state"]), &"running".to_owned())?;
-        runs_on(&self.address, at, &context.release(at)?, &self.streams)?;
         Ok(Self { at, ..self })
     }
 }
