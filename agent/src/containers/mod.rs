@@ -15,6 +15,7 @@
 //! | `source`, `target` | the two ends of a move |
 //! | `pre_copy` | a source whose memory is copied while the container runs |
 //! | `timers` | timers that CRIU would stop |
+//! | `repair` | connections that a killed CRIU has not given back |
 //! | `kept`, `recover` | what outlives the server, and how the next one takes containers over |
 //! | `tree` | processes that plain CRIU has dumped, in a container |
 //!
@@ -34,6 +35,7 @@ mod one;
 mod output;
 mod pre_copy;
 mod recover;
+mod repair;
 mod source;
 mod start;
 mod table;

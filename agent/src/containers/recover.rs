@@ -16,7 +16,7 @@ use rustix::process::{Pid, getpid};
 use super::cgroup::Cgroup;
 use super::kept::{self, Kept};
 use super::one::{Container, Files, Parent, folder, remove_folder};
-use super::{FOLDER, criu, namespaces};
+use super::{FOLDER, criu, namespaces, repair};
 use crate::log::log;
 
 /// Takes over all containers that there are.
@@ -55,6 +55,7 @@ fn one(name: &str) -> io::Result<Option<Arc<Container>>> {
 fn go_on(kept: Kept, pid: Pid, folder: &Path) -> io::Result<Arc<Container>> {
     criu::wait_for_end(folder)?;
     remove_images(folder);
+    repair::end(&kept.spec.name);
     let container = adopt(kept, pid)?;
     if let Err(error) = container.resume() {
         log(&format!("container {}: {error}", container.spec.name));

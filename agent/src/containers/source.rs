@@ -15,7 +15,7 @@ use super::criu::{Criu, WORK};
 use super::one::{Container, folder};
 use super::pre_copy::remove_rounds;
 use super::table::Containers;
-use super::{namespaces, timers};
+use super::{namespaces, repair, timers};
 
 /// Dumps a container and sends its files; removes it if told so, and otherwise has it go on.
 pub(super) fn serve(
@@ -86,6 +86,7 @@ fn go_on(container: &Container, folder: &Path) -> io::Result<()> {
         // It may not have come so far.
         let _ = fs::remove_dir_all(folder.join(part));
     }
+    repair::end(&container.spec.name);
     container.resume()
 }
 
