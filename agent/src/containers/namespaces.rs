@@ -14,14 +14,16 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use insula_agent::container::card;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
+use super::cgroup::Cgroup;
 use crate::route::{MacvlanRequest, RouteSocket};
 
 /// Name of a container's card.
@@ -135,6 +137,22 @@ pub(super) fn network_of(pid: Pid) -> io::Result<File> {
 /// Removes the card in a network namespace: no packet leaves it any more.
 pub(super) fn remove_card(network: &File) -> io::Result<()> {
     with_card(network, |inside, card| inside.remove_link(card))
+}
+
+/// Removes the cards in the network namespaces of a group's processes, which are to be killed. Connections outlive
+/// them, and each keeps its namespace, with a card whose address the next one would have, too.
+pub(super) fn remove_cards(cgroup: &Cgroup) {
+    let inode = |network: &File| network.metadata().map(|metadata| metadata.ino()).ok();
+    let own = network_of(getpid()).ok();
+    let own = own.as_ref().and_then(inode);
+    let processes = cgroup.processes().unwrap_or_default();
+    for pid in processes.into_iter().filter_map(Pid::from_raw) {
+        // It may have ended. CRIU is in the node's namespace.
+        let network = network_of(pid).ok();
+        if let Some(network) = network.filter(|network| inode(network) != own) {
+            let _ = remove_card(&network);
+        }
+    }
 }
 
 /// Takes the card down: no packet comes or goes, and none is confirmed.

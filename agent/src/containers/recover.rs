@@ -6,12 +6,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use insula_agent::container::Phase;
-use rustix::process::{Pid, getpid};
+use rustix::process::Pid;
 
 use super::cgroup::Cgroup;
 use super::kept::{self, Kept};
@@ -71,28 +70,12 @@ fn with_pid(kept: Kept) -> Option<(Kept, Pid)> {
 fn remove(name: &str) -> io::Result<Option<Arc<Container>>> {
     let cgroup = Cgroup::of(name);
     if cgroup.path().exists() {
-        remove_cards(&cgroup);
+        namespaces::remove_cards(&cgroup);
         cgroup.kill()?;
         cgroup.remove()?;
     }
     remove_folder(name)?;
     Ok(None)
-}
-
-/// Removes the cards in its processes' network namespaces. Connections outlive the processes, and each keeps its
-/// namespace, with a card whose address the next one would have, too.
-fn remove_cards(cgroup: &Cgroup) {
-    let inode = |network: &fs::File| network.metadata().map(|metadata| metadata.ino()).ok();
-    let own = namespaces::network_of(getpid()).ok();
-    let own = own.as_ref().and_then(inode);
-    let processes = cgroup.processes().unwrap_or_default();
-    for pid in processes.into_iter().filter_map(Pid::from_raw) {
-        // It may have ended. CRIU is in the node's namespace.
-        let network = namespaces::network_of(pid).ok();
-        if let Some(network) = network.filter(|network| inode(network) != own) {
-            let _ = namespaces::remove_card(&network);
-        }
-    }
 }
 
 /// Files of a dump that nobody wants any more.

@@ -121,6 +121,7 @@ fn restore(imported: Imported) -> io::Result<Arc<Container>> {
     let restored = cgroup.create().and_then(|()| restore_files(imported));
     if restored.is_err() {
         // What there is of it.
+        namespaces::remove_cards(&cgroup);
         let _ = cgroup.kill().and_then(|()| cgroup.remove());
         let _ = remove_folder(&name);
     }
