@@ -54,7 +54,9 @@ fn one(name: &str) -> io::Result<Option<Arc<Container>>> {
 fn go_on(kept: Kept, pid: Pid, folder: &Path) -> io::Result<Arc<Container>> {
     criu::wait_for_end(folder)?;
     remove_images(folder);
-    repair::end(&kept.spec.name);
+    if kept.phase == Phase::Moving {
+        repair::end(&kept.spec.name);
+    }
     let container = adopt(kept, pid)?;
     if let Err(error) = container.resume() {
         log(&format!("container {}: {error}", container.spec.name));

@@ -31,7 +31,11 @@ pub(super) fn end(container: &str) {
 
 fn end_one(socket: &OwnedFd) -> io::Result<()> {
     match is_repaired(socket) {
-        true => set_repair(socket, OFF_NO_WP),
+        // That also takes the permission to reuse its address, which who restarts a server needs.
+        true => {
+            set(socket, (libc::IPPROTO_TCP, TCP_REPAIR), OFF_NO_WP)?;
+            set(socket, (libc::SOL_SOCKET, libc::SO_REUSEADDR), 1)
+        }
         false => Ok(()),
     }
 }
@@ -70,13 +74,13 @@ fn is_repaired(socket: &OwnedFd) -> bool {
     failed == 0 && value != 0
 }
 
-#[allow(unsafe_code, reason = "the option has no safe name")]
-fn set_repair(socket: &OwnedFd, value: c_int) -> io::Result<()> {
+/// Sets an option of a level.
+#[allow(unsafe_code, reason = "one of the options has no safe name")]
+fn set(socket: &OwnedFd, (level, option): (c_int, c_int), value: c_int) -> io::Result<()> {
     let size = size_of::<c_int>() as libc::socklen_t;
     let at = (&raw const value).cast();
     // SAFETY: the value has that size, and outlives the call.
-    let failed =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, TCP_REPAIR, at, size) };
+    let failed = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, size) };
     match failed {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -85,6 +89,7 @@ fn set_repair(socket: &OwnedFd, value: c_int) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::process;
 
@@ -100,5 +105,22 @@ mod tests {
         for socket in [OwnedFd::from(stream), other.into()] {
             assert!(!is_repaired(&socket));
         }
+    }
+    #[test]
+    fn a_connection_works_again_after_a_repair() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = OwnedFd::from(stream.try_clone().unwrap());
+        let begun = set(&socket, (libc::IPPROTO_TCP, TCP_REPAIR), 1);
+        // Only root may begin one.
+        if begun.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            return;
+        }
+        stream.set_nonblocking(true).unwrap();
+        let read = || (&stream).read(&mut [0]).unwrap_err().kind();
+        assert_eq!(read(), io::ErrorKind::PermissionDenied);
+        end_one(&socket).unwrap();
+        assert!(!is_repaired(&socket));
+        assert_eq!(read(), io::ErrorKind::WouldBlock);
     }
 }

@@ -21,8 +21,8 @@ const SOURCE: &str = "6.1";
 const TARGET: &str = "6.12";
 /// Move that is to fail.
 const MOVE: [&str; 3] = ["move", NAME, TARGET];
-/// Says that it waits, and freezes the next restore in a node as soon as it begins. Waits in one process: an emulator would be busy with
-/// a program that is started a hundred times a second.
+/// Says that it waits, and freezes the next restore in a node as soon as it begins. Waits in one process: an
+/// emulator would be busy with a program that is started a hundred times a second.
 const FREEZE_RESTORE: &str = r#"
 import sys, time
 print("waiting", flush=True)
