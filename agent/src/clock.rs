@@ -7,13 +7,10 @@ use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{ClockAnswer, ClockRequest};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
-use vsock::VsockStream;
+use socket2::Socket;
 
 /// Answers the base's requests about the clock, until it asks no more.
-pub(crate) fn serve(
-    stream: &VsockStream,
-    mut reader: Reader<VsockStream>,
-) -> Result<(), FrameError> {
+pub(crate) fn serve(stream: &Socket, mut reader: Reader<Socket>) -> Result<(), FrameError> {
     while let Some(request) = reader.read()? {
         let done = match request {
             ClockRequest::Read => Ok(()),

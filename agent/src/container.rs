@@ -104,6 +104,17 @@ pub enum ContainerRequest {
     PreCopy(String),
     /// Say how much memory the programs of one have that is copied when it is moved.
     Memory(String),
+    /// Start or restore one in this folder as its root, instead of the agent's own.
+    In {
+        /// Path of the folder.
+        root: Vec<u8>,
+        /// [`Start`](Self::Start), [`Restore`](Self::Restore) or [`Import`](Self::Import).
+        request: Box<ContainerRequest>,
+    },
+    /// End the agent of the [base](crate::base), unless it has containers.
+    End,
+    /// List the processes of one that runs.
+    Processes(String),
 }
 
 /// A step of a move whose memory is copied while the container runs.
@@ -198,6 +209,8 @@ pub enum ContainerAnswer {
     Processor(Processor),
     /// Memory, in bytes.
     Memory(u64),
+    /// Process ids, as the agent sees them.
+    Processes(Vec<i32>),
 }
 
 /// A container and its state.

@@ -2,13 +2,30 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum bytes of a line, which with its prefix must fit a record (`LOG_LINE_MAX`).
 const LINE_MAX: usize = 800;
 
+/// Whether this process is the base's, whose kernel log is not the agent's.
+static ON_BASE: AtomicBool = AtomicBool::new(false);
+
+/// Has lines of the agent go to its standard error, which is a file on the base.
+pub(crate) fn use_standard_error() {
+    ON_BASE.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process is the base's.
+pub(crate) fn is_on_base() -> bool {
+    ON_BASE.load(Ordering::Relaxed)
+}
+
 /// Logs a line of the agent.
 pub(crate) fn log(text: &str) {
-    line("insula-agent", text.as_bytes());
+    match is_on_base() {
+        true => eprintln!("{text}"),
+        false => line("insula-agent", text.as_bytes()),
+    }
 }
 
 /// Logs output line by line up to its end, with `name` as prefix.

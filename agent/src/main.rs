@@ -3,6 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `init` | the first process |
+//! | `base_agent` | what is in its place for containers on the base |
 //! | `archive` | the program `tar` that CRIU executes |
 //! | `files` | mounting the standard file systems |
 //! | `containers` | programs in namespaces of their own |
@@ -16,12 +17,14 @@
 //! | `program` | starting programs |
 //! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
+//! | `namespace` | the calling thread's namespaces |
 //! | `log` | lines in the kernel log, which the base reads |
 //!
 //! The server is a separate process, so that the first process can reap all orphans without taking
 //! the exit statuses of the server's children, and so that the server's exit does not end the node.
 
 mod archive;
+mod base_agent;
 mod clock;
 mod containers;
 mod drivers;
@@ -29,6 +32,7 @@ mod files;
 mod init;
 mod interfaces;
 mod log;
+mod namespace;
 mod power;
 mod program;
 mod rename;
@@ -63,6 +67,8 @@ fn main() -> ExitCode {
         Some(containers::HOLD) => containers::hold_input(),
         Some(containers::JOIN) => containers::join(words),
         Some(server::SERVE) => server::serve(),
+        Some(server::SERVE_BASE) => server::serve_base(),
+        Some(base_agent::BASE) => base_agent::run(),
         _ => {
             eprintln!("insula-agent is the first process of a node: see `insula image build`");
             ExitCode::from(2)

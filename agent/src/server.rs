@@ -1,28 +1,60 @@
 //! The process that serves the command.
 
-use std::process::ExitCode;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use insula_agent::base::OWN_SOCKET;
+use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
-use vsock::{VMADDR_CID_ANY, VsockAddr, VsockListener, VsockStream};
+use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::containers::Containers;
-use crate::log::log;
+use crate::containers::{Containers, remove_parent};
+use crate::log::{log, use_standard_error};
 use crate::{clock, rename, session, transfer};
 
-/// Role of this program: the server.
+/// Role of this program: the server of a node.
 pub(crate) const SERVE: &str = "serve";
+/// Role of this program: the server of the base.
+pub(crate) const SERVE_BASE: &str = "serve-base";
 /// Timeout of the command's request.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Any of this kernel's addresses (`VMADDR_CID_ANY`).
+const ANY_CID: u32 = u32::MAX;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
-/// Serves connections forever.
+/// Whom a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Node,
+    Base,
+}
+
+/// Serves connections to a node forever.
 pub(crate) fn serve() -> ExitCode {
+    serve_on(Kernel::Node)
+}
+
+/// Serves connections to the agent of the base, until it is told to end.
+pub(crate) fn serve_base() -> ExitCode {
+    use_standard_error();
+    serve_on(Kernel::Base)
+}
+
+fn serve_on(kernel: Kernel) -> ExitCode {
     // Before anybody asks for them.
     let containers = Containers::recover();
-    let listener = match VsockListener::bind_with_cid_port(VMADDR_CID_ANY, PORT) {
+    if kernel == Kernel::Base {
+        // Those of a killed server may have lost theirs with its namespace.
+        containers.renew_all_cards();
+    }
+    let listener = match listen(kernel) {
         Ok(listener) => listener,
         Err(error) => {
             log(&format!("the socket to the base cannot be opened: {error}"));
@@ -37,10 +69,10 @@ pub(crate) fn serve() -> ExitCode {
     });
     loop {
         match listener.accept() {
-            Ok((stream, peer)) if is_command(&peer) => {
+            Ok((stream, peer)) if kernel == Kernel::Base || is_command(&peer) => {
                 let containers = Arc::clone(&containers);
                 thread::spawn(move || {
-                    if let Err(error) = serve_one(stream, &containers) {
+                    if let Err(error) = serve_one(kernel, stream, &containers) {
                         log(&format!("connection from the base failed: {error}"));
                     }
                 });
@@ -52,24 +84,59 @@ pub(crate) fn serve() -> ExitCode {
     }
 }
 
-/// Whether the peer is the base's command: on the base, with a privileged port.
-fn is_command(peer: &VsockAddr) -> bool {
-    peer.cid() == COMMAND_CID && peer.port() <= COMMAND_PORT_MAX
+fn listen(kernel: Kernel) -> io::Result<Socket> {
+    let (domain, address) = match kernel {
+        Kernel::Node => (Domain::VSOCK, SockAddr::vsock(ANY_CID, PORT)),
+        Kernel::Base => (Domain::UNIX, SockAddr::unix(OWN_SOCKET)?),
+    };
+    let socket = Socket::new(domain, Type::STREAM, None)?;
+    if kernel == Kernel::Base {
+        // That of a server that was killed.
+        let _ = fs::remove_file(OWN_SOCKET);
+    }
+    socket.bind(&address)?;
+    if kernel == Kernel::Base {
+        let mode = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(OWN_SOCKET, mode)?;
+    }
+    socket.listen(BACKLOG)?;
+    Ok(socket)
 }
 
-fn serve_one(stream: VsockStream, containers: &Containers) -> Result<(), FrameError> {
+/// Whether the peer is the base's command: on the base, with a privileged port.
+fn is_command(peer: &SockAddr) -> bool {
+    let peer = peer.as_vsock_address();
+    peer.is_some_and(|(cid, port)| cid == COMMAND_CID && port <= COMMAND_PORT_MAX)
+}
+
+fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<(), FrameError> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut reader = Reader::new(stream.try_clone()?);
     let Some(request) = reader.read()? else {
         return Ok(());
     };
     stream.set_read_timeout(None)?;
-    match request {
-        Request::Exec(exec) => session::run(&exec, stream, reader),
-        Request::Send(path) => Ok(transfer::send(&path, &stream)?),
-        Request::Receive(receive) => Ok(transfer::receive(&receive, &stream, reader)?),
-        Request::Container(request) => containers.serve(request, &stream, reader),
-        Request::Clock => clock::serve(&stream, reader),
-        Request::Rename(identity) => Ok(frame::write(&stream, &rename::rename(&identity))?),
+    match (request, kernel) {
+        (Request::Container(ContainerRequest::End), Kernel::Base) => end(containers, &stream),
+        (Request::Container(request), _) => containers.serve(request, &stream, reader),
+        // The base has its own programs for all else.
+        (_, Kernel::Base) => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
+        (Request::Exec(exec), _) => session::run(&exec, stream, reader),
+        (Request::Send(path), _) => Ok(transfer::send(&path, &stream)?),
+        (Request::Receive(receive), _) => Ok(transfer::receive(&receive, &stream, reader)?),
+        (Request::Clock, _) => clock::serve(&stream, reader),
+        (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
+}
+
+/// Ends this process, unless there are containers.
+fn end(containers: &Containers, stream: &Socket) -> Result<(), FrameError> {
+    containers.if_none(|| {
+        remove_parent();
+        // Who asked may have gone.
+        let _ = frame::write(stream, &ContainerAnswer::Done);
+        process::exit(0)
+    });
+    let refused = ContainerAnswer::Refused("it has containers".to_owned());
+    Ok(frame::write(stream, &refused)?)
 }

@@ -15,7 +15,7 @@ use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::{Exec, ExitStatus, Input, Output, STDIN_WINDOW};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
-use vsock::VsockStream;
+use socket2::Socket;
 
 use crate::program::{Program, resize};
 
@@ -23,14 +23,10 @@ use crate::program::{Program, resize};
 const END_OF_TRANSMISSION: &[u8] = &[4];
 
 /// The connection, shared by writers.
-type Sink = Arc<Mutex<VsockStream>>;
+type Sink = Arc<Mutex<Socket>>;
 
 /// Runs a program until it exits, or gets SIGHUP since the command has left.
-pub(crate) fn run(
-    exec: &Exec,
-    stream: VsockStream,
-    reader: Reader<VsockStream>,
-) -> Result<(), FrameError> {
+pub(crate) fn run(exec: &Exec, stream: Socket, reader: Reader<Socket>) -> Result<(), FrameError> {
     let sink = Arc::new(Mutex::new(stream.try_clone()?));
     let mut program = match Program::start(exec) {
         Ok(program) => program,
@@ -138,7 +134,7 @@ struct Listener {
 
 impl Listener {
     /// Handles messages until the connection ends, then sends SIGHUP to the program.
-    fn listen(mut self, mut reader: Reader<VsockStream>) {
+    fn listen(mut self, mut reader: Reader<Socket>) {
         while let Ok(Some(input)) = reader.read() {
             if !self.handle(&input) {
                 break;

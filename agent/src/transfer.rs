@@ -8,10 +8,10 @@ use std::path::Path;
 use insula_agent::Receive;
 use insula_agent::copy::{CopyMessage, PackError, Target, pack, unpack};
 use insula_agent::frame::{self, Reader};
-use vsock::VsockStream;
+use socket2::Socket;
 
 /// Sends the file or folder at a path, or the error.
-pub(crate) fn send(path: &[u8], stream: &VsockStream) -> io::Result<()> {
+pub(crate) fn send(path: &[u8], stream: &Socket) -> io::Result<()> {
     let packed = pack(Path::new(OsStr::from_bytes(path)), &mut |message| {
         frame::write(stream, message)
     });
@@ -25,8 +25,8 @@ pub(crate) fn send(path: &[u8], stream: &VsockStream) -> io::Result<()> {
 /// Receives files and confirms, or sends the error.
 pub(crate) fn receive(
     request: &Receive,
-    stream: &VsockStream,
-    mut reader: Reader<VsockStream>,
+    stream: &Socket,
+    mut reader: Reader<Socket>,
 ) -> io::Result<()> {
     let target = Target {
         path: Path::new(OsStr::from_bytes(&request.path)),

@@ -35,6 +35,11 @@ pub(crate) fn join(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Removes the parent of all groups, if there are none.
+pub(crate) fn remove_parent() {
+    let _ = fs::remove_dir(ALL);
+}
+
 /// The control group of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Cgroup(PathBuf);

@@ -20,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::cgroup::Cgroup;
 use super::one::Container;
 use crate::archive;
+use crate::log::is_on_base;
 use crate::program::PATH;
 
 /// CRIU's file in its folder, and the loader of its libraries there.
@@ -241,10 +242,11 @@ fn reason(log: &str) -> String {
     first.unwrap_or_else(|| "it gave no reason".to_owned())
 }
 
-/// What the node lacks for moves.
+/// What this kernel and its user space lack for moves.
 pub(super) fn lacks() -> Vec<String> {
     let mut lacks = Vec::new();
     match program(Path::new(CRIU_FOLDER)) {
+        None if is_on_base() => lacks.push("CRIU (install the package `criu`)".to_owned()),
         None => {
             lacks.push("CRIU (`insula image build --criu`, or install it in the root)".to_owned())
         }

@@ -1,6 +1,6 @@
 //! The first process of a container, until it executes the program: what it sees of files.
 //!
-//! It has the node's root, and own instances of all that lies in memory: `/proc`, `/sys`, `/dev`,
+//! It has the node's root, or a folder of the base's, and own instances of all that lies in memory: `/proc`, `/sys`, `/dev`,
 //! `/run`, `/tmp`. So all its mounts but the root can be made anew on another node.
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use rustix::system::sethostname;
 
 use super::cgroup::Cgroup;
 
-/// Role of this program: to become a container's first process. Its name, working directory and
+/// Role of this program: to become a container's first process. Its name, root, working directory and
 /// words follow.
 pub(crate) const INSIDE: &str = "--container";
 
@@ -67,8 +67,9 @@ const LINKS: [(&str, &str); 5] = [
 /// already. If it cannot be executed, exits with 127 or 126, as a shell does.
 pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut next = || words.next().unwrap_or_default();
-    let (name, folder, program) = (next(), next(), next());
-    if let Err(error) = prepare(&name.to_string_lossy(), Path::new(&folder)) {
+    let (name, root, folder, program) = (next(), next(), next(), next());
+    let places = (Path::new(&root), Path::new(&folder));
+    if let Err(error) = prepare(&name.to_string_lossy(), places) {
         eprintln!("insula: the container cannot be set up: {error}");
         return ExitCode::from(126);
     }
@@ -80,12 +81,12 @@ pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// Gives this process a container's root, and makes it the first of its session.
-pub(super) fn prepare(name: &str, folder: &Path) -> io::Result<()> {
+/// Gives this process a container's root and working directory, and makes it the first of its session.
+pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<()> {
     Cgroup::of(name).join()?;
     sethostname(name.as_bytes())?;
     setsid()?;
-    enter_root()?;
+    enter_root(root)?;
     // The one that was inherited lies outside.
     dup2_stdin(File::open("/dev/null")?)?;
     chdir(folder).map_err(|error| {
@@ -94,11 +95,12 @@ pub(super) fn prepare(name: &str, folder: &Path) -> io::Result<()> {
     })
 }
 
-fn enter_root() -> io::Result<()> {
+fn enter_root(root: &Path) -> io::Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
     fs::create_dir_all(ROOT)?;
-    mount_bind("/", ROOT)?;
+    mount_bind(root, ROOT)
+        .map_err(|error| io::Error::other(format!("{}: {error}", root.display())))?;
     chdir(ROOT)?;
     for (kind, place, flags, options) in MOUNTS {
         // In memory, or there since the node's start.

@@ -43,7 +43,7 @@ mod target;
 mod timers;
 mod tree;
 
-pub(crate) use cgroup::{JOIN, join};
+pub(crate) use cgroup::{JOIN, join, remove_parent};
 pub(crate) use inside::{INSIDE, enter};
 pub(crate) use kept::{HOLD, hold_input, keep_status};
 pub(crate) use one::exit_status;

@@ -15,6 +15,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use rustix::process::{Pid, getpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::cgroup::Cgroup;
+use crate::namespace::unshare;
 use crate::route::{MacvlanRequest, RouteSocket};
 
 /// Name of a container's card.
@@ -120,13 +122,13 @@ pub(super) fn renew_card(network: &File, address: Ipv4Addr) -> io::Result<()> {
     })
 }
 
-/// Gives the calling thread a mount namespace in which `root` is a mount of the node's root.
-pub(super) fn enter_mounts(root: &str) -> io::Result<()> {
+/// Gives the calling thread a mount namespace in which `place` is a mount of the folder `root`.
+pub(super) fn enter_mounts(root: &Path, place: &str) -> io::Result<()> {
     unshare(UnshareFlags::NEWNS)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
-    fs::create_dir_all(root)?;
-    Ok(mount_bind("/", root)?)
+    fs::create_dir_all(place)?;
+    Ok(mount_bind(root, place)?)
 }
 
 /// The network namespace of a process.
@@ -208,10 +210,4 @@ pub(super) fn in_thread<T: Send + 'static>(
 ) -> io::Result<T> {
     let done = thread::spawn(what).join();
     done.unwrap_or_else(|_| Err(io::Error::other("a thread has failed")))
-}
-
-#[allow(unsafe_code, reason = "other flags than these would need care")]
-fn unshare(flags: UnshareFlags) -> io::Result<()> {
-    // SAFETY: none of these flags is FILES, which alone has requirements.
-    Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }

@@ -13,7 +13,7 @@ use insula_agent::container::{DumpAnswer, PreCopyStep};
 use insula_agent::copy::{CopyMessage, pack_part};
 use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::criu::{Criu, WORK};
 use super::one::{Container, folder};
@@ -29,8 +29,8 @@ const PAGES: &str = "pages-";
 pub(super) fn serve(
     containers: &Containers,
     name: &str,
-    stream: &VsockStream,
-    mut reader: Reader<VsockStream>,
+    stream: &Socket,
+    mut reader: Reader<Socket>,
 ) -> Result<(), FrameError> {
     let found = containers.find(name);
     let found = found.and_then(|one| one.running().map(|pid| (one, pid)));
@@ -51,8 +51,8 @@ pub(super) fn serve(
 fn follow(
     containers: &Containers,
     container: &Arc<Container>,
-    stream: &VsockStream,
-    reader: &mut Reader<VsockStream>,
+    stream: &Socket,
+    reader: &mut Reader<Socket>,
 ) -> Result<(), FrameError> {
     let mut rounds = 0;
     while let Some(step) = reader.read()? {
@@ -75,7 +75,7 @@ fn follow(
 }
 
 /// Copies the memory that has changed since the rounds before, and sends it.
-fn copy(container: &Container, rounds: u32, stream: &VsockStream) -> Result<(), FrameError> {
+fn copy(container: &Container, rounds: u32, stream: &Socket) -> Result<(), FrameError> {
     let (folder, name) = (folder(&container.spec.name), round(rounds));
     let parent = newest(rounds);
     let written = container

@@ -8,7 +8,7 @@ use insula_agent::container::{ContainerAnswer, DumpAnswer, Dumped, IMAGES, MoveS
 use insula_agent::copy::{Copied, CopyMessage, PackError, pack};
 use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::cgroup::Cgroup;
 use super::criu::{Criu, WORK};
@@ -21,8 +21,8 @@ use super::{namespaces, repair, timers};
 pub(super) fn serve(
     containers: &Containers,
     name: &str,
-    stream: &VsockStream,
-    mut reader: Reader<VsockStream>,
+    stream: &Socket,
+    mut reader: Reader<Socket>,
 ) -> Result<(), FrameError> {
     let container = match containers.find(name) {
         Ok(found) => found,
@@ -47,7 +47,7 @@ pub(super) fn dump_and_send(
     containers: &Containers,
     container: &Container,
     parent: Option<&str>,
-    (stream, reader): (&VsockStream, &mut Reader<VsockStream>),
+    (stream, reader): (&Socket, &mut Reader<Socket>),
 ) -> Result<Decided, FrameError> {
     let pid = match container.begin_move() {
         Ok(pid) => pid,
@@ -75,7 +75,7 @@ pub(super) fn dump_and_send(
     decided.map(|_| Decided::Ended)
 }
 
-pub(super) fn refuse(error: &io::Error, stream: &VsockStream) -> Result<(), FrameError> {
+pub(super) fn refuse(error: &io::Error, stream: &Socket) -> Result<(), FrameError> {
     let refused = DumpAnswer::Refused(error.to_string());
     Ok(frame::write(stream, &refused)?)
 }
@@ -94,8 +94,8 @@ fn go_on(container: &Container, folder: &Path) -> io::Result<()> {
 fn send(
     folder: &Path,
     dumped: Dumped,
-    stream: &VsockStream,
-    reader: &mut Reader<VsockStream>,
+    stream: &Socket,
+    reader: &mut Reader<Socket>,
 ) -> Result<Option<MoveStep>, FrameError> {
     frame::write(stream, &DumpAnswer::Dumped(dumped))?;
     send_files(stream, |send| pack(folder, send))?;
@@ -104,7 +104,7 @@ fn send(
 
 /// Sends files, and how that has ended.
 pub(super) fn send_files(
-    stream: &VsockStream,
+    stream: &Socket,
     pack: impl FnOnce(&mut dyn FnMut(&CopyMessage<'_>) -> io::Result<()>) -> Result<Copied, PackError>,
 ) -> Result<(), FrameError> {
     match pack(&mut |message| frame::write(stream, message)) {

@@ -1,7 +1,10 @@
 //! The node's containers, and their states.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,12 +14,12 @@ use insula_agent::container::{
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::processor::Processor;
 use insula_agent::{ExitStatus, Output};
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::cgroup::Cgroup;
 use super::one::{Container, remove_folder};
 use super::start::start;
-use super::target::Origin;
+use super::target::{Arrival, Origin};
 use super::{cards, criu, memory, obstacles, pre_copy, recover, source, target};
 use crate::log::log;
 
@@ -39,11 +42,28 @@ impl Containers {
     pub(crate) fn serve(
         &self,
         request: ContainerRequest,
-        stream: &VsockStream,
-        reader: Reader<VsockStream>,
+        stream: &Socket,
+        reader: Reader<Socket>,
+    ) -> Result<(), FrameError> {
+        match request {
+            ContainerRequest::In { root, request } => {
+                let root = Path::new(OsStr::from_bytes(&root));
+                self.serve_in(root, *request, stream, reader)
+            }
+            request => self.serve_in(Path::new("/"), request, stream, reader),
+        }
+    }
+
+    /// Serves a request about a container with this root.
+    fn serve_in(
+        &self,
+        root: &Path,
+        request: ContainerRequest,
+        stream: &Socket,
+        reader: Reader<Socket>,
     ) -> Result<(), FrameError> {
         let answer = match request {
-            ContainerRequest::Start(spec) => done(self.start(spec)),
+            ContainerRequest::Start(spec) => done(self.start(spec, root)),
             ContainerRequest::List => ContainerAnswer::List(self.list()),
             ContainerRequest::Stop { name, grace_s } => {
                 done(self.stop(&name, Duration::from_secs(grace_s.into())))
@@ -69,17 +89,28 @@ impl Containers {
                     Err(error) => ContainerAnswer::Refused(error.to_string()),
                 }
             }
+            ContainerRequest::Processes(name) => {
+                let found = self.find(&name).and_then(|one| one.running().map(|_| one));
+                match found.and_then(|one| Cgroup::of(&one.spec.name).processes()) {
+                    Ok(pids) => ContainerAnswer::Processes(pids),
+                    Err(error) => ContainerAnswer::Refused(error.to_string()),
+                }
+            }
             ContainerRequest::Dump(name) => return source::serve(self, &name, stream, reader),
             ContainerRequest::PreCopy(name) => {
                 return pre_copy::serve(self, &name, stream, reader);
             }
             ContainerRequest::Restore(dumped) => {
-                return target::serve(self, (dumped.into(), Origin::Node), stream, reader);
+                let arrival = Arrival::new(dumped.into(), Origin::Node, root);
+                return target::serve(self, arrival, stream, reader);
             }
             ContainerRequest::Import(imported) => {
-                return target::serve(self, (imported, Origin::Folder), stream, reader);
+                let arrival = Arrival::new(imported, Origin::Folder, root);
+                return target::serve(self, arrival, stream, reader);
             }
             ContainerRequest::Settle { name, resume } => done(self.settle(&name, resume)),
+            ContainerRequest::In { .. } => refused("it has two roots"),
+            ContainerRequest::End => refused("this is a node's agent"),
         };
         Ok(frame::write(stream, &answer)?)
     }
@@ -103,18 +134,29 @@ impl Containers {
     /// Gives the containers their cards again whenever the node gets its own again, as after a loss of
     /// the base's side.
     pub(crate) fn renew_cards(&self) -> io::Result<()> {
-        cards::watch(|| {
-            let all: Vec<_> = self.lock().values().flatten().cloned().collect();
-            for one in all {
-                if let Err(error) = one.renew_card() {
-                    log(&format!("container {}: {error}", one.spec.name));
-                }
-            }
-        })
+        cards::watch(|| self.renew_all_cards())
     }
 
-    fn start(&self, spec: ContainerSpec) -> io::Result<()> {
-        self.add(&spec.name.clone(), || start(spec)).map(drop)
+    /// Gives all that have lost their cards new ones.
+    pub(crate) fn renew_all_cards(&self) {
+        let all: Vec<_> = self.lock().values().flatten().cloned().collect();
+        for one in all {
+            if let Err(error) = one.renew_card() {
+                log(&format!("container {}: {error}", one.spec.name));
+            }
+        }
+    }
+
+    /// Does something if there are no containers, while none can come.
+    pub(crate) fn if_none(&self, what: impl FnOnce()) {
+        let all = self.lock();
+        if all.is_empty() {
+            what();
+        }
+    }
+
+    fn start(&self, spec: ContainerSpec, root: &Path) -> io::Result<()> {
+        self.add(&spec.name.clone(), || start(spec, root)).map(drop)
     }
 
     /// Adds a container of a new name.
@@ -184,7 +226,7 @@ impl Containers {
         }
     }
 
-    fn send_log(&self, name: &str, follow: bool, stream: &VsockStream) -> Result<(), FrameError> {
+    fn send_log(&self, name: &str, follow: bool, stream: &Socket) -> Result<(), FrameError> {
         let sent = self.find(name).and_then(|one| {
             one.log.read(follow, |bytes| {
                 let mut pieces = bytes.chunks(BYTES_MAX);
@@ -201,6 +243,10 @@ impl Containers {
             Err(error) => Ok(frame::write(stream, &Output::Refused(&error.to_string()))?),
         }
     }
+}
+
+fn refused(reason: &str) -> ContainerAnswer {
+    ContainerAnswer::Refused(reason.to_owned())
 }
 
 fn done(result: io::Result<()>) -> ContainerAnswer {

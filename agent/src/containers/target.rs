@@ -12,7 +12,7 @@ use insula_agent::container::{
 use insula_agent::copy::{CopyMessage, Target, UnpackError, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
 use rustix::process::Pid;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::cgroup::{Cgroup, JOIN};
 use super::criu::{Criu, NETWORK, WORK, restored_process};
@@ -33,18 +33,41 @@ pub(super) enum Origin {
     Folder,
 }
 
+/// A container that comes.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    imported: Imported,
+    origin: Origin,
+    /// The folder that is its root.
+    root: &'a Path,
+}
+
+impl<'a> Arrival<'a> {
+    pub(super) fn new(imported: Imported, origin: Origin, root: &'a Path) -> Self {
+        Self {
+            imported,
+            origin,
+            root,
+        }
+    }
+}
+
 /// Receives a container's files and restores it; keeps it if told so, and otherwise removes it.
 pub(super) fn serve(
     containers: &Containers,
-    (imported, origin): (Imported, Origin),
-    stream: &VsockStream,
-    mut reader: Reader<VsockStream>,
+    Arrival {
+        imported,
+        origin,
+        root,
+    }: Arrival<'_>,
+    stream: &Socket,
+    mut reader: Reader<Socket>,
 ) -> Result<(), FrameError> {
     let name = imported.spec.name.clone();
     let mut received = false;
     let restored = containers.add(&name, || {
         received = true;
-        receive(&name, &mut reader).and_then(|()| restore(imported))
+        receive(&name, &mut reader).and_then(|()| restore(imported, root))
     });
     if !received {
         skip(&mut reader);
@@ -66,7 +89,7 @@ pub(super) fn serve(
 
 /// Reads files that are not wanted: closing a socket with unread data resets it, and an answer would
 /// be lost.
-fn skip(reader: &mut Reader<VsockStream>) {
+fn skip(reader: &mut Reader<Socket>) {
     while let Ok(Some(message)) = reader.read() {
         if matches!(message, CopyMessage::End(_) | CopyMessage::Failed(_)) {
             return;
@@ -78,7 +101,7 @@ fn skip(reader: &mut Reader<VsockStream>) {
 fn follow(
     container: &Container,
     origin: Origin,
-    (stream, reader): (&VsockStream, &mut Reader<VsockStream>),
+    (stream, reader): (&Socket, &mut Reader<Socket>),
     kept: &mut bool,
 ) -> Result<(), FrameError> {
     frame::write(stream, &ContainerAnswer::Done)?;
@@ -99,7 +122,7 @@ fn follow(
     Ok(())
 }
 
-fn receive(name: &str, reader: &mut Reader<VsockStream>) -> io::Result<()> {
+fn receive(name: &str, reader: &mut Reader<Socket>) -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     let target = Target {
         path: Path::new(FOLDER),
@@ -115,10 +138,10 @@ fn receive(name: &str, reader: &mut Reader<VsockStream>) -> io::Result<()> {
 }
 
 /// Restores a container from the files in its folder.
-fn restore(imported: Imported) -> io::Result<Arc<Container>> {
+fn restore(imported: Imported, root: &Path) -> io::Result<Arc<Container>> {
     let name = imported.spec.name.clone();
     let cgroup = Cgroup::of(&name);
-    let restored = cgroup.create().and_then(|()| restore_files(imported));
+    let restored = cgroup.create().and_then(|()| restore_files(imported, root));
     if restored.is_err() {
         // What there is of it.
         namespaces::remove_cards(&cgroup);
@@ -128,15 +151,15 @@ fn restore(imported: Imported) -> io::Result<Arc<Container>> {
     restored
 }
 
-fn restore_files(imported: Imported) -> io::Result<Arc<Container>> {
+fn restore_files(imported: Imported, root: &Path) -> io::Result<Arc<Container>> {
     let Imported {
         spec,
         images,
         close_connections,
     } = imported;
     let (pid, files) = match images {
-        Images::Container(output) => restore_container(&spec, &output, close_connections)?,
-        Images::Tree => tree::restore(&spec, close_connections)?,
+        Images::Container(output) => restore_container(&spec, root, &output, close_connections)?,
+        Images::Tree => tree::restore(&spec, root, close_connections)?,
     };
     for part in [IMAGES, WORK] {
         fs::remove_dir_all(folder(&spec.name).join(part))?;
@@ -148,6 +171,7 @@ fn restore_files(imported: Imported) -> io::Result<Arc<Container>> {
 /// Restores a whole container; its first process.
 fn restore_container(
     spec: &ContainerSpec,
+    root: &Path,
     output: &str,
     close_connections: bool,
 ) -> io::Result<(Pid, Files)> {
@@ -165,8 +189,9 @@ fn restore_container(
         .args(["--inherit-fd", &format!("fd[1]:{output}")])
         .stdin(network.try_clone()?)
         .stdout(writer);
+    let root = root.to_owned();
     namespaces::in_thread(move || {
-        namespaces::enter_mounts(ROOT)?;
+        namespaces::enter_mounts(&root, ROOT)?;
         criu.run()
     })?;
     let files = Files {

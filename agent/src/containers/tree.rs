@@ -30,7 +30,7 @@ use super::namespaces::{self, Carrier};
 use super::one::{self, Files, folder};
 use crate::program::{PATH, SELF};
 
-/// Role of this program: to restore processes as a container's first one. Its name, its folder and what
+/// Role of this program: to restore processes as a container's first one. Its name, root, folder and what
 /// becomes of connections follow; the standard input takes what has become of it.
 pub(crate) const TREE: &str = "--restored-tree";
 /// Role of this program: to be the first process of such a container. The id of the first restored one
@@ -54,7 +54,11 @@ const CRIU_PIDS: u32 = 200;
 const PASSED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// Restores processes from the files in the container's folder; the container's first process.
-pub(super) fn restore(spec: &ContainerSpec, close_connections: bool) -> io::Result<(Pid, Files)> {
+pub(super) fn restore(
+    spec: &ContainerSpec,
+    root: &Path,
+    close_connections: bool,
+) -> io::Result<(Pid, Files)> {
     let folder = folder(&spec.name);
     fs::create_dir_all(folder.join(WORK))?;
     let (output, input) = io::pipe()?;
@@ -66,6 +70,7 @@ pub(super) fn restore(spec: &ContainerSpec, close_connections: bool) -> io::Resu
     let mut command = Command::new(SELF);
     command
         .args([TREE, &spec.name])
+        .arg(root)
         .arg(folder)
         .arg(connections);
     command.env_clear().env("PATH", PATH);
@@ -113,13 +118,14 @@ fn hear(told: OwnedFd) -> io::Result<()> {
 /// Becomes the first process of a container, and has CRIU restore all others.
 pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut next = || words.next().unwrap_or_default();
-    let (name, folder, connections) = (next(), next(), next());
+    let (name, root, folder, connections) = (next(), next(), next(), next());
     let Ok(tell) = fcntl_dupfd_cloexec(stdin(), 3) else {
         return ExitCode::FAILURE;
     };
     let mut tell = File::from(tell);
     let name = name.to_string_lossy();
-    let first = match restore_inside(&name, Path::new(&folder), connections == CLOSED) {
+    let places = (Path::new(&root), Path::new(&folder));
+    let first = match restore_inside(&name, places, connections == CLOSED) {
         Ok(first) => first,
         Err(error) => {
             let _ = tell.write_all(error.to_string().as_bytes());
@@ -138,12 +144,16 @@ pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn restore_inside(name: &str, folder: &Path, close_connections: bool) -> io::Result<Pid> {
+fn restore_inside(
+    name: &str,
+    (root, folder): (&Path, &Path),
+    close_connections: bool,
+) -> io::Result<Pid> {
     // None of them can be reached by a path from the container's root.
     let images = Kept::open(&folder.join(IMAGES))?;
     let work = Kept::open(&folder.join(WORK))?;
     let criu = Kept::open(Path::new(CRIU_FOLDER)).ok();
-    inside::prepare(name, Path::new("/"))?;
+    inside::prepare(name, (root, Path::new("/")))?;
     fs::copy(SELF, PROGRAM)?;
     leave_pids()?;
     let folder = criu.as_ref().map_or_else(PathBuf::new, Kept::path);

@@ -1,4 +1,6 @@
-//! Containers in Linux nodes: `insula exec --container`, and what other commands do for them.
+//! Containers: `insula exec --container`, and what other commands do for them.
+
+mod processes;
 
 use std::fs::File;
 use std::io;
@@ -9,10 +11,10 @@ use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container::{
-    self, CheckpointRequest, ContainerMove, ContainerRecord, ContainerView, RestoreRequest,
-    StartRequest,
+    self, CheckpointRequest, ContainerMove, ContainerRecord, ContainerView, Location,
+    RestoreRequest, StartRequest,
 };
-use insula_node::{Handle, NodeView};
+use insula_node::{BASE, Handle, NodeView};
 use nix::unistd::dup2_stdout;
 use serde_json::{Value, json};
 
@@ -26,7 +28,8 @@ pub(super) fn start(context: &Context, name: &Name, options: &Exec) -> Result<Ex
     let driver = context.driver()?;
     let request = StartRequest {
         name,
-        node: &options.name,
+        location: &Location::from(options.name.clone()),
+        rootfs: options.rootfs.as_deref(),
         words: &options.words,
         environment: &options.environment,
         publish: &options.publish,
@@ -56,25 +59,28 @@ pub(super) fn has_name(name: &Name) -> Error {
         .hint("choose another: `insula ps` lists them")
 }
 
-/// All containers of nodes, if there can be any.
+/// All containers, if there can be any.
 pub(super) fn list(context: &Context, nodes: &[Handle]) -> Result<Vec<ContainerView>, Failure> {
     match nodes {
-        [] => Ok(Vec::new()),
+        [] if container::names(&context.root).is_empty() => Ok(Vec::new()),
         _ => Ok(container::list(&context.driver()?, &context.root)?),
     }
 }
 
-/// Nodes as JSON, each with its containers.
+/// Nodes as JSON, each with its containers, and the containers of the base.
 pub(super) fn with_nodes(nodes: &[NodeView], containers: &[ContainerView]) -> Vec<Value> {
+    let of = |place: &str| {
+        let own = containers.iter();
+        let own = own.filter(|one| one.record.node.as_str() == place);
+        own.collect::<Vec<_>>()
+    };
     let with = |node: &NodeView| {
         let mut value = json!(node);
-        let own = containers
-            .iter()
-            .filter(|one| one.record.node.as_str() == node.name);
-        value["containers"] = json!(own.collect::<Vec<_>>());
+        value["containers"] = json!(of(&node.name));
         value
     };
-    nodes.iter().map(with).collect()
+    let base = of(BASE).into_iter().map(|one| json!(one));
+    nodes.iter().map(with).chain(base).collect()
 }
 
 /// Prints a table of containers, if there are any.
@@ -94,13 +100,21 @@ fn table(containers: &[ContainerView]) -> Table {
         table.row([
             record.name.to_string(),
             state_text(view),
-            record.node.to_string(),
+            place(record),
             address.unwrap_or_else(|| "-".to_owned()),
             ports(record),
             record.command.join(" "),
         ]);
     }
     table
+}
+
+/// Where its processes are.
+pub(super) fn place(record: &ContainerRecord) -> String {
+    match &record.lwk_node {
+        Some(node) => node.to_string(),
+        None => record.node.to_string(),
+    }
 }
 
 /// Its state, with the status of its program.
@@ -163,16 +177,19 @@ pub(super) fn logs(
     Ok(())
 }
 
-/// Moves a container to another node, or tells whether it can be moved.
+/// Moves a container to another kernel, or tells whether it can be moved.
 pub(super) fn migrate(context: &Context, name: &Name, options: &Move) -> Result<(), Failure> {
-    let (driver, node) = (context.driver()?, &options.name);
+    let (driver, to) = (context.driver()?, Location::from(options.name.clone()));
+    if processes::are_meant(&driver, &context.root, name, &to)? {
+        return processes::migrate(context, &driver, name, options);
+    }
     if options.check {
-        container::check_move(&driver, &context.root, name, node)?;
-        return output::line(&format!("container '{name}' can be moved to '{node}'"));
+        container::check_move(&driver, &context.root, name, &to)?;
+        return output::line(&format!("container '{name}' can be moved to '{to}'"));
     }
     let request = ContainerMove {
         name,
-        target: node,
+        target: &to,
         pre_copy: options.pre_copy(),
     };
     let moved = container::move_to(&driver, &context.root, &request)?;
@@ -182,7 +199,7 @@ pub(super) fn migrate(context: &Context, name: &Name, options: &Move) -> Result<
         bytes => format!(" after {} KiB", bytes >> 10),
     };
     output::line(&format!(
-        "container '{name}' runs on '{node}': {} KiB of images{before}, stood still for {stood_ms:.0} ms, {} \
+        "container '{name}' runs on '{to}': {} KiB of images{before}, stood still for {stood_ms:.0} ms, {} \
          packets held",
         moved.image_bytes >> 10,
         moved.held_packets
@@ -214,7 +231,8 @@ pub(super) fn checkpoint(
 pub(super) fn restore(context: &Context, options: &Restore) -> Result<(), Failure> {
     let request = RestoreRequest {
         folder: &options.import,
-        node: &options.node,
+        location: &Location::from(options.node.clone()),
+        rootfs: options.rootfs.as_deref(),
         name: options.name.as_ref(),
         publish: &options.publish,
         close_connections: options.tcp_close,
@@ -249,6 +267,8 @@ mod tests {
                 node: "web".parse().unwrap(),
                 node_id: None,
                 moving_to: None,
+                lwk_node: None,
+                rootfs: None,
                 address: exit_code.is_none().then(|| [10, 78, 255, 1].into()),
                 publish: exit_code
                     .is_none()

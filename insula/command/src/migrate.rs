@@ -23,7 +23,7 @@ pub(super) fn migrate(context: &Context, options: &Move) -> Result<(), Failure> 
     }
 }
 
-fn not_copied() -> Error {
+pub(super) fn not_copied() -> Error {
     Error::new("a process keeps its memory when it is moved")
         .untouched()
         .hint("leave out --pre-copy and --no-pre-copy, which are for containers")

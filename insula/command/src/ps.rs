@@ -162,6 +162,8 @@ pub(super) mod tests {
     pub(in crate::ps) fn container(name: &str, node: &str) -> ContainerView {
         ContainerView {
             record: ContainerRecord {
+                lwk_node: None,
+                rootfs: None,
                 name: name.parse().unwrap(),
                 node: node.parse().unwrap(),
                 node_id: None,

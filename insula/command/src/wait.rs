@@ -5,7 +5,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use insula_abi::Reason;
-use insula_base::error::Kind;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container::{self, ContainerRecord};
@@ -60,7 +59,7 @@ fn status_of_container(
         };
         // What was seen of a container that is being moved is not its end.
         let is_there = now == record && now.moving_to.is_none();
-        if is_there && (view.state == "exited" || is_removed(driver, &now.node)) {
+        if is_there && (view.state == "exited" || now.node.is_removed(driver)) {
             return Ok(view.exit_code.unwrap_or(KILLED));
         }
         record = now;
@@ -68,11 +67,6 @@ fn status_of_container(
         let _ = container::log(driver, &record, true, io::sink());
         sleep(INTERVAL);
     }
-}
-
-/// Whether a node was removed, and its containers with it.
-fn is_removed(driver: &Driver, node: &Name) -> bool {
-    node::find(driver, node).is_err_and(|error| error.kind == Kind::NoNode)
 }
 
 /// The status of a node that has stopped for that reason.

@@ -21,7 +21,8 @@ pub(super) fn monitor() -> PathBuf {
 }
 
 /// Path of the agent.
-pub(super) fn agent() -> PathBuf {
+#[must_use]
+pub fn agent() -> PathBuf {
     companion("agent")
 }
 

@@ -10,6 +10,7 @@ mod apart;
 mod back;
 mod descriptor;
 mod failure;
+mod group;
 mod place;
 mod proc;
 mod ptrace;
@@ -37,6 +38,7 @@ use state::{ProcessState, ThreadState};
 use stopped::{NotStopped, Stopped, VDSO};
 
 pub use failure::Obstacle;
+pub use group::{GroupMoved, Processes, check_group, group_to_base, group_to_node};
 
 /// What every error leaves.
 const UNCHANGED: &str = "it goes on where it was";

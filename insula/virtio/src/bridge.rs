@@ -139,7 +139,8 @@ pub(super) fn lock(name: &str, timeout: Duration) -> io::Result<Lock> {
     }
 }
 
-fn text(card: [u8; 6]) -> String {
+/// A MAC address as `ip` takes it.
+pub(super) fn text(card: [u8; 6]) -> String {
     card.map(|byte| format!("{byte:02x}")).join(":")
 }
 

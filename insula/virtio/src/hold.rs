@@ -1,4 +1,4 @@
-//! Holding packets for a container while it is moved from one node to another.
+//! Holding packets for a container while it is moved from one kernel to another.
 //!
 //! The bridge of all nodes sends them to a tap device of this process meanwhile, and they are sent on
 //! when the container is where it is to be. So its peers lose no packet, and wait for no repetition of
@@ -17,6 +17,7 @@ use insula_driver::Tap;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::base_card;
 use super::bridge::{self, Direction};
 use super::network::interface;
 
@@ -30,6 +31,24 @@ const PACKET_MAX: usize = 65536 + 64;
 #[derive(Debug, thiserror::Error)]
 #[error("the packets for it cannot be held")]
 pub struct HoldError(#[from] io::Error);
+
+/// A port of the bridge of all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// That of the node with this id.
+    Node(u32),
+    /// That of containers on the base.
+    Base,
+}
+
+impl Port {
+    fn interface(self) -> String {
+        match self {
+            Self::Node(id) => interface(id),
+            Self::Base => base_card::PORT.to_owned(),
+        }
+    }
+}
 
 /// Held packets for one address. Dropping it drops them, and they come again from their senders.
 #[derive(Debug)]
@@ -64,13 +83,12 @@ impl PacketHold {
         Ok(hold)
     }
 
-    /// Sends the held packets to the node with this id, and those that come to it from then on.
-    /// Returns how many were held.
+    /// Sends the held packets there, and those that come from then on. Returns how many were held.
     ///
     /// # Errors
     /// When the base's kernel refuses it.
-    pub fn release(mut self, node_id: u32) -> Result<usize, HoldError> {
-        bridge::direct(self.card, &interface(node_id), Direction::Learned)?;
+    pub fn release(mut self, to: Port) -> Result<usize, HoldError> {
+        bridge::direct(self.card, &to.interface(), Direction::Learned)?;
         self.stop = None;
         let reader = self.reader.take().map(JoinHandle::join);
         let held = match reader {

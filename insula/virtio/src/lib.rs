@@ -25,6 +25,7 @@
 //! | `static_nodes` | device files by which the kernel loads the drivers of backends |
 //! | `vsock` | sockets between node and base |
 //! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
+//! | `base_card` | the card of containers on the base |
 //! | `hold` | packets for a container that is being moved |
 //! | `files`, `virtiofsd` | folders of the base, and the daemon that serves them |
 //! | `disk`, `locked_file`, `storage_daemon`, `storage_query` | files of the base as disks; the file itself; the daemon that serves it; storage that may hang |
@@ -38,6 +39,7 @@
 
 mod backend_process;
 mod backoff;
+mod base_card;
 mod bridge;
 mod bus;
 mod checkpoint;
@@ -76,8 +78,9 @@ mod vhost;
 mod virtiofsd;
 mod vsock;
 
+pub use base_card::{make_base_card, remove_base_card};
 pub use devices::Devices;
-pub use hold::{HoldError, PacketHold};
+pub use hold::{HoldError, PacketHold, Port};
 pub use name_server::Names;
 pub use publish::PublishedPorts;
 pub use server::{Server, has_driver};

@@ -30,7 +30,7 @@ use super::monitor::DeviceEvents;
 const LOCK: &str = "nat";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of each command: the first of a base loads modules.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The table, its set of interfaces that forward packets for nodes only, and that of all that there were then.
 const TABLE: &str = "inet insula";
 const FORWARDING: &str = "forwarding";
@@ -93,13 +93,15 @@ impl Drop for Nat {
     }
 }
 
-fn let_out() -> io::Result<()> {
+/// Opens the way, or takes new interfaces into account.
+pub(super) fn let_out() -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
     bridge::make(COMMAND_TIMEOUT)?;
     open(&Root::default(), BRIDGE)
 }
 
-fn leave() -> io::Result<()> {
+/// Removes the bridge if nobody is on it, and closes the way then.
+pub(super) fn leave() -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
     bridge::leave();
     match bridge::exists() {

@@ -13,17 +13,20 @@ use insula_node::attachment::Publish;
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The node
+    /// The node; with --container also `base`
     #[arg(value_name = "NODE")]
     pub(crate) name: Name,
     /// Program, by its path or by a name to be found in PATH, and its arguments; a -- may precede it
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) words: Vec<OsString>,
-    /// Run it as a container of this name in a Linux node: in namespaces of its own, with an address
-    /// of its own. Its output is kept as its log
+    /// Run it as a container of this name in a Linux node or on the base: in namespaces of its own, with an
+    /// address of its own. Its output is kept as its log
     #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "tty"])]
     pub(crate) container: Option<Name>,
+    /// On the base: folder that is its root, `/` by default. Nodes with the same --rootfs can take it
+    #[arg(long, value_name = "FOLDER", requires = "container")]
+    pub(crate) rootfs: Option<PathBuf>,
     /// Ports of this system to forward to ports of the container, as 8080:80 or 53:53/udp; they go with it
     #[arg(
         short,
@@ -60,12 +63,15 @@ pub(crate) struct Exec {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The node
+    /// The node, or `base`
     #[arg(value_name = "NODE")]
     pub(crate) node: Name,
     /// The folder with its images
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) import: PathBuf,
+    /// On the base: folder that is its root, `/` by default
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) rootfs: Option<PathBuf>,
     /// Its name, if not that in the folder
     #[arg(short, long)]
     pub(crate) name: Option<Name>,
@@ -82,7 +88,7 @@ pub(crate) struct Move {
     /// Id of the process, or name of the container
     #[arg(value_name = "PID|CONTAINER")]
     pub(crate) what: Movable,
-    /// The node; `base` for a process that goes back
+    /// The node; `base` for a container of a Linux node, or a process that goes back
     #[arg(value_name = "NODE")]
     pub(crate) name: Name,
     /// Only tell whether it can be moved, and why not

@@ -131,7 +131,7 @@ fn of_container(view: &ContainerView) -> Row {
         view.state.to_owned(),
         container::state_text(view),
         String::new(),
-        record.node.to_string(),
+        container::place(record),
         String::new(),
         String::new(),
         String::new(),

@@ -12,7 +12,7 @@ use insula_agent::{ClockAnswer, ClockRequest, Request};
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::connect::to_agent_at_once;
 
@@ -58,12 +58,12 @@ pub fn set_clock(driver: &Driver, name: &Name) -> Result<(), Error> {
 
 /// The agent of a node, asked about its clock.
 struct Agent<'a> {
-    stream: &'a VsockStream,
-    reader: Reader<&'a VsockStream>,
+    stream: &'a Socket,
+    reader: Reader<&'a Socket>,
 }
 
 impl<'a> Agent<'a> {
-    fn new(stream: &'a VsockStream) -> io::Result<Self> {
+    fn new(stream: &'a Socket) -> io::Result<Self> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         frame::write(stream, &Request::Clock)?;
         let reader = Reader::new(stream);

@@ -15,7 +15,7 @@ use insula_node::{self as node, attachment};
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr, bind, connect, socket};
-use vsock::{VMADDR_CID_ANY, VsockStream};
+use socket2::Socket;
 
 /// Time a node gets until its agent listens; an emulated one boots slowly.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -26,6 +26,8 @@ const PORT_MIN: u32 = 512;
 
 /// Distance of the ports at which commands with successive process ids start.
 const PORT_STEP: u32 = 37;
+/// Any of the base's addresses (`VMADDR_CID_ANY`).
+const ANY_CID: u32 = u32::MAX;
 /// Exists once Linux can serve nodes' sockets, from the first node with a driver for them on. The first socket of a
 /// base without has Linux load what serves them, and transports of other hypervisors.
 const SERVED: &str = "/sys/class/misc/vhost-vsock";
@@ -41,7 +43,7 @@ const UNTOUCHED: &str = "nothing was done";
 ///
 /// # Errors
 /// When there is no such node, it does not run, or its agent does not answer.
-pub(crate) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
+pub(crate) fn to_agent(driver: &Driver, name: &Name) -> Result<Socket, Error> {
     let began = Instant::now();
     let (mut interval, longest) = INTERVALS;
     let mut pause = || {
@@ -79,7 +81,7 @@ pub(crate) fn to_agent(driver: &Driver, name: &Name) -> Result<VsockStream, Erro
 ///
 /// # Errors
 /// When there is no such node, it does not run, or its agent does not answer.
-pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<VsockStream, Error> {
+pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<Socket, Error> {
     let handle = node::find(driver, name)?;
     if !handle.is_running() {
         return Err(not_running(name));
@@ -100,14 +102,14 @@ pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<VsockStre
 }
 
 /// One attempt to connect to the agent of the node with this id.
-fn attempt(node_id: u32) -> Result<Result<VsockStream, Errno>, Error> {
+fn attempt(node_id: u32) -> Result<Result<Socket, Errno>, Error> {
     if !Path::new(SERVED).exists() {
         return Ok(Err(Errno::ENODEV));
     }
     let socket = reserved_socket().map_err(no_socket)?;
     let address = VsockAddr::new(attachment::cid(node_id), PORT);
     let connected = connect(socket.as_raw_fd(), &address);
-    Ok(connected.map(|()| VsockStream::from(socket)))
+    Ok(connected.map(|()| Socket::from(socket)))
 }
 
 /// A socket with a privileged port, as agents require.
@@ -121,7 +123,7 @@ fn reserved_socket() -> Result<OwnedFd, Errno> {
     let first = process::id().wrapping_mul(PORT_STEP).wrapping_add(made) % count;
     for step in 0..count {
         let port = PORT_MIN + (first + step) % count;
-        match bind(socket.as_raw_fd(), &VsockAddr::new(VMADDR_CID_ANY, port)) {
+        match bind(socket.as_raw_fd(), &VsockAddr::new(ANY_CID, port)) {
             Err(Errno::EADDRINUSE) => {}
             bound => return bound.map(|()| socket),
         }

@@ -11,7 +11,7 @@ use insula_agent::{Receive, Request};
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::connect::to_agent;
 use super::place::{Place, name_of};
@@ -62,8 +62,8 @@ fn storing(from: &Path, to: &Path) -> Request {
 /// A connection to an agent for one copy.
 struct AgentConnection<'a> {
     node: &'a Name,
-    stream: VsockStream,
-    reader: Reader<VsockStream>,
+    stream: Socket,
+    reader: Reader<Socket>,
 }
 
 impl<'a> AgentConnection<'a> {

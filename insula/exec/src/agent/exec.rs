@@ -16,7 +16,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::connect::to_agent;
 use super::detach::{DetachKeys, Scanner};
@@ -101,18 +101,18 @@ impl AgentExec<'_> {
 /// The sending side of a connection, shared by threads.
 #[derive(Clone)]
 struct Connection {
-    stream: Arc<Mutex<VsockStream>>,
+    stream: Arc<Mutex<Socket>>,
     /// Bytes of standard input that may still be sent.
     window: Arc<(Mutex<usize>, Condvar)>,
     /// The same connection without the lock, to shut it down during a send.
-    end: Arc<VsockStream>,
+    end: Arc<Socket>,
     detached: Arc<AtomicBool>,
     /// Number of messages received from the agent.
     received: Arc<AtomicUsize>,
 }
 
 impl Connection {
-    fn new(stream: &VsockStream) -> io::Result<Self> {
+    fn new(stream: &Socket) -> io::Result<Self> {
         Ok(Self {
             stream: Arc::new(Mutex::new(stream.try_clone()?)),
             window: Arc::new((Mutex::new(STDIN_WINDOW), Condvar::new())),
@@ -261,7 +261,7 @@ fn forward_input(connection: &Connection, bytes: &[u8]) -> bool {
 /// Forwards output until the program's end; `None` if the agent closed the connection before.
 fn forward_output(
     connection: &Connection,
-    mut reader: Reader<VsockStream>,
+    mut reader: Reader<Socket>,
     node: &Name,
 ) -> Result<Option<ExitStatus>, Error> {
     let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());

@@ -1,14 +1,16 @@
-//! Requests about containers to a node's agent.
+//! Requests about containers to their kernel's agent.
 
 use std::io;
 use std::time::Duration;
 
 use insula_agent::Request;
+use insula_agent::base::LOG_FILE;
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_base::error::Error;
-use insula_driver::name::Name;
-use vsock::VsockStream;
+use socket2::Socket;
+
+use super::location::Location;
 
 /// Time that an agent has to answer, besides what it waits for itself: it is one of many programs of a
 /// node that is busy, and may have to run CRIU first.
@@ -19,8 +21,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// # Errors
 /// When the agent refuses it, with its reason, or does not answer in time.
 pub(super) fn ask(
-    node: &Name,
-    stream: &VsockStream,
+    at: &Location,
+    stream: &Socket,
     timeout: Duration,
     request: ContainerRequest,
 ) -> Result<ContainerAnswer, Error> {
@@ -30,27 +32,30 @@ pub(super) fn ask(
         Reader::new(stream).read()
     };
     match attempt() {
-        Ok(Some(ContainerAnswer::Refused(reason))) => Err(refused(node, &reason)),
+        Ok(Some(ContainerAnswer::Refused(reason))) => Err(refused(at, &reason)),
         Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(unanswered(node).because(io::Error::from(io::ErrorKind::UnexpectedEof))),
+        Ok(None) => Err(unanswered(at).because(io::Error::from(io::ErrorKind::UnexpectedEof))),
         Err(FrameError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
             let why = format!("{} s have passed", timeout.as_secs());
-            Err(unanswered(node).because(why))
+            Err(unanswered(at).because(why))
         }
-        Err(error) => Err(unanswered(node).because(error)),
+        Err(error) => Err(unanswered(at).because(error)),
     }
 }
 
 /// The error of an agent that does not do it.
-pub(super) fn refused(node: &Name, reason: &str) -> Error {
+pub(super) fn refused(at: &Location, reason: &str) -> Error {
     let reason = reason.escape_debug();
-    Error::new(format!("the agent of node '{node}' reports: {reason}"))
+    Error::new(format!("{} reports: {reason}", at.agent()))
 }
 
 /// The error of an agent that does not answer.
-pub(super) fn unanswered(node: &Name) -> Error {
-    Error::new(format!("the agent of node '{node}' did not answer")).hint(format!(
-        "`insula logs {node}` shows what the node does; an agent of an older Insula has no \
-         containers: build its image again"
-    ))
+pub(super) fn unanswered(at: &Location) -> Error {
+    Error::new(format!("{} did not answer", at.agent())).hint(match at {
+        Location::Base => format!("its log is {LOG_FILE}"),
+        Location::Node(node) => format!(
+            "`insula logs {node}` shows what the node does; an agent of an older Insula has no \
+             containers: build its image again"
+        ),
+    })
 }

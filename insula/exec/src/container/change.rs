@@ -11,19 +11,20 @@ use insula_base::root::Root;
 use insula_driver::Driver;
 
 use super::ask::{self, ask};
+use super::base_agent;
+use super::location::Location;
 use super::ports;
 use super::record::{ContainerRecord, Records};
-use crate::agent::to_agent_at_once;
 
 /// Stops a container: SIGTERM to its program, and SIGKILL after `grace_s` seconds.
 ///
 /// # Errors
 /// When its node's agent does not answer, or cannot stop it.
 pub fn stop(driver: &Driver, record: &ContainerRecord, grace_s: u32) -> Result<(), Error> {
-    if !insula_node::find(driver, &record.node)?.is_running() {
+    if !record.node.is_running(driver)? {
         return Ok(());
     }
-    let stream = to_agent_at_once(driver, &record.node)?;
+    let stream = record.node.connect_at_once(driver)?;
     let request = ContainerRequest::Stop {
         name: record.name.to_string(),
         grace_s,
@@ -43,7 +44,7 @@ pub fn signal(driver: &Driver, record: &ContainerRecord, signal: i32) -> Result<
         let what = format!("the container '{}' got no signal", record.name);
         error.context(what)
     };
-    let stream = to_agent_at_once(driver, &record.node).map_err(context)?;
+    let stream = record.node.connect_at_once(driver).map_err(context)?;
     let request = ContainerRequest::Signal {
         name: record.name.to_string(),
         signal,
@@ -72,7 +73,11 @@ pub fn remove(
         }
         _ => {
             records.remove(&record.name)?;
+            drop(records);
             ports::closed(root, record);
+            if record.node == Location::Base {
+                base_agent::end_if_nobody_comes(root);
+            }
             Ok(())
         }
     }
@@ -82,10 +87,10 @@ fn remove_there(driver: &Driver, record: &ContainerRecord, force: bool) -> Resul
     if force {
         stop(driver, record, 0)?;
     }
-    if !insula_node::find(driver, &record.node)?.is_running() {
+    if !record.node.is_running(driver)? {
         return Ok(());
     }
-    let stream = to_agent_at_once(driver, &record.node)?;
+    let stream = record.node.connect_at_once(driver)?;
     let request = ContainerRequest::Remove(record.name.to_string());
     ask(&record.node, &stream, ask::TIMEOUT, request).map(drop)
 }
@@ -101,7 +106,7 @@ pub fn log(
     mut to: impl Write,
 ) -> Result<ExitStatus, Error> {
     let node = &record.node;
-    let stream = to_agent_at_once(driver, node)?;
+    let stream = node.connect_at_once(driver)?;
     let request = ContainerRequest::Log {
         name: record.name.to_string(),
         follow,

@@ -1,6 +1,7 @@
 //! What keeps a container from being moved, as far as that can be told before.
 
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::thread;
 
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
@@ -8,41 +9,97 @@ use insula_agent::processor::Processor;
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_node::NodeRecord;
+use insula_node::isolation::Isolation;
 
 use super::ask::{TIMEOUT, ask, unanswered};
+use super::location::Location;
+use super::processes::check_is_whole;
 use super::record::ContainerRecord;
 use super::start::check_node;
-use crate::agent::to_agent;
 
-/// Checks a container and the two nodes of its move.
-pub(super) fn check(driver: &Driver, record: &ContainerRecord, target: &Name) -> Result<(), Error> {
+/// Checks a container and the two kernels of its move. Returns the folder that will be its root if it moves to the base.
+pub(super) fn check(
+    driver: &Driver,
+    record: &ContainerRecord,
+    target: &Location,
+) -> Result<Option<PathBuf>, Error> {
     let name = &record.name;
     if record.node == *target {
         return Err(not_moved(name)
             .because(format!("it is on '{target}' already"))
             .unchanged());
     }
-    let there = check_node(driver, target)?.record;
-    let here = check_node(driver, &record.node)?.record;
-    if (&here.spec.rootfs, here.spec.overlay) != (&there.spec.rootfs, there.spec.overlay) {
-        return Err(other_root(name, target));
-    }
-    if record.address.is_some() && there.network.is_none() {
-        return Err(no_network(name, target));
-    }
+    check_is_whole(record)?;
+    let rootfs = check_roots(driver, record, target)?;
     let context = |error: Error| {
         let what = format!("the container '{name}' cannot be moved");
         error.context(what).unchanged()
     };
     check_nodes(driver, &record.node, target).map_err(context)?;
-    check_container(driver, &record.node, name).map_err(context)
+    check_container(driver, &record.node, name).map_err(context)?;
+    Ok(rootfs)
 }
 
-/// Checks whether two nodes have what moves from one to the other need.
+/// Checks that a container finds its files and its network where it is moved to. Returns the folder that will be its
+/// root on the base.
+fn check_roots(
+    driver: &Driver,
+    record: &ContainerRecord,
+    target: &Location,
+) -> Result<Option<PathBuf>, Error> {
+    let name = &record.name;
+    let of = |node: &Name| check_node(driver, node).map(|node| node.record);
+    match (&record.node, target) {
+        (Location::Node(here), Location::Node(there)) => {
+            let (here, there) = (of(here)?, of(there)?);
+            let is_same =
+                (&here.spec.rootfs, here.spec.overlay) == (&there.spec.rootfs, there.spec.overlay);
+            check_target(record, &there, is_same, target).map(|()| None)
+        }
+        (Location::Base, Location::Node(there)) => {
+            let there = of(there)?;
+            let is_same = folder(&there).is_some() && folder(&there) == record.rootfs;
+            check_target(record, &there, is_same, target).map(|()| None)
+        }
+        (Location::Node(here), Location::Base) => {
+            let here = of(here)?;
+            if here.spec.isolation != Isolation::default() {
+                return Err(is_confined(name, &record.node));
+            }
+            let folder = folder(&here).ok_or_else(|| other_root(name, target))?;
+            Ok(Some(folder))
+        }
+        (Location::Base, Location::Base) => Ok(None),
+    }
+}
+
+/// The folder of the base that is a node's root.
+fn folder(node: &NodeRecord) -> Option<PathBuf> {
+    let path = node.spec.rootfs.as_ref()?.canonicalize().ok()?;
+    path.is_dir().then_some(path)
+}
+
+fn check_target(
+    record: &ContainerRecord,
+    there: &NodeRecord,
+    has_root: bool,
+    target: &Location,
+) -> Result<(), Error> {
+    if !has_root {
+        return Err(other_root(&record.name, target));
+    }
+    match record.address.is_some() && there.network.is_none() {
+        true => Err(no_network(&record.name, target)),
+        false => Ok(()),
+    }
+}
+
+/// Checks whether two kernels have what moves from one to the other need.
 ///
 /// # Errors
 /// What one of them lacks, or that its agent does not answer.
-pub(crate) fn check_nodes(driver: &Driver, from: &Name, to: &Name) -> Result<(), Error> {
+pub(crate) fn check_nodes(driver: &Driver, from: &Location, to: &Location) -> Result<(), Error> {
     // CRIU tries each kernel once, which takes a while: both at the same time.
     let (source, target) = thread::scope(|scope| {
         let target = scope.spawn(|| check_node_alone(driver, to));
@@ -54,11 +111,15 @@ pub(crate) fn check_nodes(driver: &Driver, from: &Name, to: &Name) -> Result<(),
     check_processor(driver, to, &processor(driver, from)?)
 }
 
-/// Checks whether a node's programs can use what of the processor others may use already.
+/// Checks whether programs there can use what of the processor others may use already.
 ///
 /// # Errors
 /// What it lacks, or that its agent does not answer.
-pub(super) fn check_processor(driver: &Driver, to: &Name, used: &Processor) -> Result<(), Error> {
+pub(super) fn check_processor(
+    driver: &Driver,
+    to: &Location,
+    used: &Processor,
+) -> Result<(), Error> {
     let lacks = processor(driver, to)?.lacks(used);
     match lacks.is_empty() {
         true => Ok(()),
@@ -68,11 +129,11 @@ pub(super) fn check_processor(driver: &Driver, to: &Name, used: &Processor) -> R
     }
 }
 
-/// Checks whether a node has what every move needs.
+/// Checks whether a kernel and its user space have what every move needs.
 ///
 /// # Errors
 /// What it lacks, or that its agent does not answer.
-pub(crate) fn check_node_alone(driver: &Driver, node: &Name) -> Result<(), Error> {
+pub(crate) fn check_node_alone(driver: &Driver, node: &Location) -> Result<(), Error> {
     match one(driver, node, ContainerRequest::Lacks)? {
         ContainerAnswer::Lacks(lacks) if !lacks.is_empty() => Err(lacking(node, &lacks)),
         _ => Ok(()),
@@ -83,7 +144,7 @@ pub(crate) fn check_node_alone(driver: &Driver, node: &Name) -> Result<(), Error
 ///
 /// # Errors
 /// What of it cannot be moved, or that its node's agent does not answer.
-pub(crate) fn check_container(driver: &Driver, node: &Name, name: &Name) -> Result<(), Error> {
+pub(crate) fn check_container(driver: &Driver, node: &Location, name: &Name) -> Result<(), Error> {
     let request = ContainerRequest::Obstacles(name.to_string());
     match one(driver, node, request)? {
         ContainerAnswer::Lacks(found) if !found.is_empty() => {
@@ -93,7 +154,7 @@ pub(crate) fn check_container(driver: &Driver, node: &Name, name: &Name) -> Resu
     }
 }
 
-pub(super) fn processor(driver: &Driver, node: &Name) -> Result<Processor, Error> {
+pub(super) fn processor(driver: &Driver, node: &Location) -> Result<Processor, Error> {
     match one(driver, node, ContainerRequest::Processor)? {
         ContainerAnswer::Processor(processor) => Ok(processor),
         _ => Err(unanswered(node)),
@@ -110,30 +171,43 @@ pub(super) fn memory(driver: &Driver, record: &ContainerRecord) -> u64 {
     }
 }
 
-fn one(driver: &Driver, node: &Name, request: ContainerRequest) -> Result<ContainerAnswer, Error> {
-    ask(node, &to_agent(driver, node)?, TIMEOUT, request)
+fn one(
+    driver: &Driver,
+    at: &Location,
+    request: ContainerRequest,
+) -> Result<ContainerAnswer, Error> {
+    ask(at, &at.connect(driver)?, TIMEOUT, request)
 }
 
 pub(super) fn not_moved(name: &Name) -> Error {
     Error::new(format!("the container '{name}' cannot be moved"))
 }
 
-fn other_root(name: &Name, target: &Name) -> Error {
+fn other_root(name: &Name, target: &Location) -> Error {
     not_moved(name)
-        .because(format!("the node '{target}' has another root file system"))
+        .because(format!("{} has another root file system", target.kernel()))
         .unchanged()
-        .hint("start both nodes with the same --rootfs")
+        .hint("the root is to be the same --rootfs there, with the base one of its folders")
 }
 
-fn no_network(name: &Name, target: &Name) -> Error {
+fn is_confined(name: &Name, node: &Location) -> Error {
     not_moved(name)
-        .because(format!("the node '{target}' has no network"))
+        .because(format!(
+            "{} is confined, and its programs would have root's rights on the base",
+            node.kernel()
+        ))
+        .unchanged()
+}
+
+fn no_network(name: &Name, target: &Location) -> Error {
+    not_moved(name)
+        .because(format!("{} has no network", target.kernel()))
         .unchanged()
         .hint("start it with --network")
 }
 
-fn lacking(node: &Name, lacks: &[String]) -> Error {
-    Error::new(format!("the node '{node}' lacks {}", joined(lacks)))
+fn lacking(at: &Location, lacks: &[String]) -> Error {
+    Error::new(format!("{} lacks {}", at.kernel(), joined(lacks)))
 }
 
 /// What a node tells is not trusted.

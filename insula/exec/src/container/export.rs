@@ -12,13 +12,15 @@ use insula_base::root::Root;
 use insula_checkpoint::{Checkpoint, Description};
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node as node;
 use insula_virtio::PacketHold;
 
 use super::ask::refused;
+use super::base_agent;
 use super::check::{check_container, check_node_alone, processor};
+use super::location::Location;
 use super::peer::Peer;
 use super::ports;
+use super::processes::check_is_whole;
 use super::record::{self, ContainerRecord, Records};
 use super::settle::source_has_it;
 use super::start::check_node;
@@ -73,7 +75,10 @@ pub fn checkpoint(
 
 fn check(driver: &Driver, record: &ContainerRecord) -> Result<(), Error> {
     let name = &record.name;
-    check_node(driver, &record.node)?;
+    check_is_whole(record)?;
+    if let Location::Node(node) = &record.node {
+        check_node(driver, node)?;
+    }
     check_node_alone(driver, &record.node)
         .and_then(|()| check_container(driver, &record.node, name))
         .map_err(|error| {
@@ -137,6 +142,9 @@ impl<'a> Dump<'a> {
         }
         Records::lock(root)?.remove(&self.record.name)?;
         ports::closed(root, self.record);
+        if self.record.node == Location::Base {
+            base_agent::end_if_unused(root);
+        }
         Ok(Written {
             stood_still: self.began.elapsed(),
             bytes: self.bytes,
@@ -147,10 +155,9 @@ impl<'a> Dump<'a> {
 /// Sends on what was held, once it goes on.
 fn release(driver: &Driver, record: &ContainerRecord, hold: Option<PacketHold>) {
     let _ = source_has_it(driver, record);
-    let there = node::find(driver, &record.node);
-    if let (Some(hold), Ok(there)) = (hold, there) {
+    if let (Some(hold), Ok(port)) = (hold, record.node.port(driver)) {
         // Those that are lost come again from their senders.
-        let _ = hold.release(there.info.id);
+        let _ = hold.release(port);
     }
 }
 
@@ -165,11 +172,11 @@ fn copy<'a>(
     record: &'a ContainerRecord,
     folder: &Path,
 ) -> Result<(Peer<'a>, u64), Error> {
-    let there = node::find(driver, &record.node)?;
+    let bytes_max = record.node.memory_bytes(driver)?;
     let processor = processor(driver, &record.node)?;
     let mut from = Peer::connect(driver, &record.node)?;
     let dumped = from.dump(&record.name)?;
-    from.receive(folder, there.info.memory_size)?;
+    from.receive(folder, bytes_max)?;
     let description = Description {
         version: Description::version(),
         name: record.name.to_string(),
@@ -180,10 +187,7 @@ fn copy<'a>(
         dumped_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs()),
-        kernel: there
-            .record
-            .map(|record| record.release)
-            .unwrap_or_default(),
+        kernel: record.node.release(driver)?,
         output: output(&record.node, dumped)?,
         processor,
     };
@@ -191,7 +195,7 @@ fn copy<'a>(
     Ok((from, bytes))
 }
 
-fn output(node: &Name, dumped: Dumped) -> Result<String, Error> {
+fn output(node: &Location, dumped: Dumped) -> Result<String, Error> {
     match insula_checkpoint::is_pipe(&dumped.output) {
         true => Ok(dumped.output),
         false => Err(refused(node, "its output is no pipe")),

@@ -13,19 +13,23 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node::attachment::Publish;
 
+use super::base_agent;
 use super::check::{check_node_alone, check_processor};
+use super::location::Location;
 use super::peer::Peer;
 use super::ports;
 use super::record::{ContainerRecord, Records};
-use super::start::{ContainerNode, check_name, check_node};
+use super::start::{Found, check_location, check_name};
 
 /// A container to be restored.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoreRequest<'a> {
     /// The folder with its images.
     pub folder: &'a Path,
-    /// The node.
-    pub node: &'a Name,
+    /// Where.
+    pub location: &'a Location,
+    /// The folder that is its root on the base, `/` by default.
+    pub rootfs: Option<&'a Path>,
     /// Its name, if it is to have another one, or is one of plain CRIU.
     pub name: Option<&'a Name>,
     /// Ports of the base that lead to it, instead of those that did so before.
@@ -37,7 +41,7 @@ pub struct RestoreRequest<'a> {
 /// Restores a container, and has it go on.
 ///
 /// # Errors
-/// When the folder is damaged, or the node cannot restore it; nothing of it is left in the node.
+/// When the folder is damaged, or it cannot be restored; nothing of it is left there.
 pub fn restore(
     driver: &Driver,
     root: &Root,
@@ -47,13 +51,13 @@ pub fn restore(
     let checkpoint = Checkpoint::open(folder);
     let checkpoint = checkpoint.map_err(|error| not_restorable(folder).because(error))?;
     let name = name(&checkpoint, request)?;
-    let there = check_node(driver, request.node)?;
-    check(driver, request.node, &checkpoint)?;
+    let there = check_location(driver, request.location, request.rootfs)?;
+    check(driver, request.location, &checkpoint)?;
     let record = reserve(driver, root, (&name, &there, &checkpoint), request)?;
     let imported = imported(&checkpoint, &record, request.close_connections);
     let restored = ports::open(&record).and_then(|()| {
-        let mut to = Peer::connect(driver, request.node)?;
-        to.import(imported, &checkpoint)?;
+        let mut to = Peer::connect(driver, request.location)?;
+        to.import(imported, record.rootfs.as_deref(), &checkpoint)?;
         to.step(MoveStep::Resume)
     });
     match restored {
@@ -61,6 +65,9 @@ pub fn restore(
         Err(error) => {
             Records::lock(root)?.remove(&name)?;
             ports::closed(root, &record);
+            if *request.location == Location::Base {
+                base_agent::end_if_nobody_comes(root);
+            }
             let context = format!("the container '{name}' was not restored");
             let error = error.context(context).nothing_kept();
             Err(
@@ -88,7 +95,7 @@ fn name(checkpoint: &Checkpoint, request: &RestoreRequest<'_>) -> Result<Name, E
 }
 
 /// Checks whether a node has what it needs.
-fn check(driver: &Driver, node: &Name, checkpoint: &Checkpoint) -> Result<(), Error> {
+fn check(driver: &Driver, node: &Location, checkpoint: &Checkpoint) -> Result<(), Error> {
     let checked = check_node_alone(driver, node).and_then(|()| match checkpoint.description() {
         Some(description) => check_processor(driver, node, &description.processor),
         None => Ok(()),
@@ -103,23 +110,25 @@ fn check(driver: &Driver, node: &Name, checkpoint: &Checkpoint) -> Result<(), Er
 fn reserve(
     driver: &Driver,
     root: &Root,
-    (name, there, checkpoint): (&Name, &ContainerNode, &Checkpoint),
+    (name, there, checkpoint): (&Name, &Found, &Checkpoint),
     request: &RestoreRequest<'_>,
 ) -> Result<ContainerRecord, Error> {
     let records = Records::lock(root)?;
     check_name(driver, root, name)?;
     let described = checkpoint.description();
-    let address = match there.record.network {
-        Some(_) => Some(address(&records, checkpoint, request)?),
-        None => None,
+    let address = match there.has_network {
+        true => Some(address(&records, checkpoint, request)?),
+        false => None,
     };
     let publish = publish(checkpoint, request)?;
     ports::check(&publish, address.is_some())?;
     let record = ContainerRecord {
         name: name.clone(),
-        node: request.node.clone(),
-        node_id: Some(there.id),
+        node: request.location.clone(),
+        node_id: there.node_id,
         moving_to: None,
+        lwk_node: None,
+        rootfs: there.rootfs.clone(),
         address,
         publish,
         command: described.map_or_else(Vec::new, |one| one.command.clone()),

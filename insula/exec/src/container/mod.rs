@@ -1,16 +1,19 @@
-//! Containers in Linux nodes: trees of processes in namespaces of their own, by their names.
+//! Containers in Linux nodes and on the base: trees of processes in namespaces of their own, by their names.
 //!
-//! A container's record says on which node it is, and what of the network belongs to it. What it does
-//! there only its node's agent knows, which is asked.
+//! A container's record says where it is, and what of the network belongs to it. What it does
+//! there only the agent there knows, which is asked.
 
 mod ask;
+mod base_agent;
 mod change;
 mod check;
 mod export;
 mod import;
+mod location;
 mod peer;
 mod ports;
 mod pre_copy;
+mod processes;
 mod record;
 mod settle;
 mod start;
@@ -21,14 +24,16 @@ pub(crate) use check::{check_container, check_node_alone, check_nodes};
 pub(crate) use record::{Records, lock_moves};
 pub(crate) use settle::{all, settle};
 pub(crate) use start::check_node;
-pub(crate) use state::ask_node;
+pub(crate) use state::ask_there;
 
 pub use change::{log, remove, signal, stop};
 pub use export::{CheckpointRequest, Written, checkpoint};
 pub use import::{RestoreRequest, restore};
+pub use location::Location;
 pub use ports::serve_ports;
+pub use processes::{move_processes, processes};
 pub use record::{ContainerRecord, names};
 pub use settle::find;
 pub use start::{StartRequest, start};
 pub use state::{ContainerView, list, view};
-pub use transfer::{ContainerMove, MovedContainer, PreCopy, check_move, move_to};
+pub use transfer::{ContainerMove, MovedContainer, PreCopy, check_move, move_to, no_container};

@@ -15,10 +15,10 @@ use insula_checkpoint::Checkpoint;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
-use vsock::VsockStream;
+use socket2::Socket;
 
 use super::ask::{refused, unanswered};
-use crate::agent::to_agent_at_once;
+use super::location::{Location, in_root};
 
 /// Time that CRIU has for a dump or a restore.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -32,14 +32,14 @@ pub(super) enum IsLast {
 
 /// The agent at one end of a move. Dropping it ends the connection, with which that end gives up.
 pub(super) struct Peer<'a> {
-    node: &'a Name,
-    stream: VsockStream,
-    reader: Reader<VsockStream>,
+    node: &'a Location,
+    stream: Socket,
+    reader: Reader<Socket>,
 }
 
 impl<'a> Peer<'a> {
-    pub(super) fn connect(driver: &Driver, node: &'a Name) -> Result<Self, Error> {
-        let stream = to_agent_at_once(driver, node)?;
+    pub(super) fn connect(driver: &Driver, node: &'a Location) -> Result<Self, Error> {
+        let stream = node.connect_at_once(driver)?;
         let attempt = || {
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
@@ -91,9 +91,10 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Has it restore a container, whose files follow.
-    pub(super) fn restore(&mut self, dumped: Dumped) -> Result<(), Error> {
-        self.send(&Request::Container(ContainerRequest::Restore(dumped)))
+    /// Has it restore a container, whose files follow; on the base in the folder `rootfs`.
+    pub(super) fn restore(&mut self, dumped: Dumped, rootfs: Option<&Path>) -> Result<(), Error> {
+        let request = in_root(self.node, rootfs, ContainerRequest::Restore(dumped));
+        self.send(&Request::Container(request))
     }
 
     /// Forwards files of a container to the target; their size in bytes. After the last ones the target has
@@ -139,9 +140,11 @@ impl<'a> Peer<'a> {
     pub(super) fn import(
         &mut self,
         imported: Imported,
+        rootfs: Option<&Path>,
         checkpoint: &Checkpoint,
     ) -> Result<u64, Error> {
-        self.send(&Request::Container(ContainerRequest::Import(imported)))?;
+        let request = in_root(self.node, rootfs, ContainerRequest::Import(imported));
+        self.send(&Request::Container(request))?;
         let mut send = |message: &CopyMessage<'_>| self.send(message);
         let sent = send_checkpoint(checkpoint, &mut send);
         match sent {
@@ -231,8 +234,8 @@ fn busy() -> Error {
 }
 
 fn receive<'r, T: Deserialize<'r>>(
-    reader: &'r mut Reader<VsockStream>,
-    node: &Name,
+    reader: &'r mut Reader<Socket>,
+    node: &Location,
 ) -> Result<T, Error> {
     match reader.read() {
         Ok(Some(message)) => Ok(message),

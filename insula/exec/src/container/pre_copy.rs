@@ -1,11 +1,13 @@
 //! Copying a container's memory while it runs, before it is moved: in rounds, each of what has changed in
 //! the one before, as long as they become shorter.
 
+use std::path::Path;
+
 use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
-use insula_driver::name::Name;
 
 use super::ask::refused;
+use super::location::Location;
 use super::peer::{IsLast, Peer};
 use super::record::ContainerRecord;
 use super::transfer::is_it;
@@ -19,7 +21,7 @@ const ROUNDS_MAX: usize = 6;
 pub(super) struct PreCopied<'a> {
     from: Peer<'a>,
     to: Peer<'a>,
-    source: &'a Name,
+    source: &'a Location,
     record: ContainerRecord,
     /// Bytes of each round.
     rounds: Vec<u64>,
@@ -30,14 +32,14 @@ impl<'a> PreCopied<'a> {
     pub(super) fn copy(
         driver: &Driver,
         record: &ContainerRecord,
-        source: &'a Name,
-        target: &'a Name,
+        (source, target): (&'a Location, &'a Location),
+        rootfs: Option<&Path>,
     ) -> Result<Self, Error> {
         let mut from = Peer::connect(driver, source)?;
         let dumped = from.pre_copy(&record.name)?;
         is_it(record, &dumped).map_err(|reason| refused(source, reason))?;
         let mut to = Peer::connect(driver, target)?;
-        to.restore(dumped)?;
+        to.restore(dumped, rootfs)?;
         let mut copied = Self {
             from,
             to,

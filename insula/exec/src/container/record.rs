@@ -15,6 +15,7 @@ use insula_driver::name::Name;
 use insula_node::attachment::Publish;
 use serde::{Deserialize, Serialize};
 
+use super::location::Location;
 use super::settle::locate;
 
 /// Folder of the records, in [`RUN`].
@@ -33,14 +34,20 @@ const LAST: std::ops::RangeInclusive<u8> = 1..=254;
 pub struct ContainerRecord {
     /// Its name.
     pub name: Name,
-    /// The node on which it is, by its name of now once it is located (`settle::locate`).
-    pub node: Name,
-    /// The same by its id, which it keeps when it gets another name.
+    /// Where it is; a node by its name of now once it is located (`settle::locate`).
+    pub node: Location,
+    /// A node by its id, which it keeps when it gets another name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<u32>,
-    /// The node to which it is being moved, from the moment at which it may be there.
+    /// Where it is being moved to, from the moment at which it may be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moving_to: Option<Name>,
+    pub moving_to: Option<Location>,
+    /// The node of the lightweight kernel on which its processes, which are the base's, go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lwk_node: Option<Name>,
+    /// The folder that is its root when it is on the base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<PathBuf>,
     /// Its address, if it is on the network of nodes and base.
     pub address: Option<Ipv4Addr>,
     /// Ports of the base that lead to it.
@@ -205,6 +212,8 @@ mod tests {
 
     fn record(name: &str, address: Option<Ipv4Addr>) -> ContainerRecord {
         ContainerRecord {
+            lwk_node: None,
+            rootfs: None,
             name: name.parse().unwrap(),
             node: "web".parse().unwrap(),
             node_id: Some(3),

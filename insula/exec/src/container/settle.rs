@@ -13,9 +13,9 @@ use insula_driver::Driver;
 use insula_driver::name::{Name, text};
 
 use super::ask::{TIMEOUT, ask};
+use super::location::Location;
 use super::record::{self, ContainerRecord, Records, read};
-use super::state::ask_node;
-use crate::agent::to_agent_at_once;
+use super::state::ask_there;
 
 /// Time in which a source sees that the connection of the move has ended, and the interval of looks.
 const SETTLED_TIMEOUT: Duration = Duration::from_secs(10);
@@ -46,10 +46,10 @@ pub(crate) fn locate(
     driver: &Driver,
     mut record: ContainerRecord,
 ) -> Result<Option<ContainerRecord>, Error> {
-    let Some(id) = record.node_id else {
+    let (Some(id), Location::Node(node)) = (record.node_id, &record.node) else {
         return Ok(Some(record));
     };
-    match insula_node::find(driver, &record.node) {
+    match insula_node::find(driver, node) {
         Ok(handle) if handle.info.id == id => return Ok(Some(record)),
         Err(error) if error.kind != Kind::NoNode => return Err(error),
         _ => {}
@@ -58,7 +58,7 @@ pub(crate) fn locate(
     let found = nodes.iter().find(|handle| handle.info.id == id);
     let name = found.and_then(|handle| text(&handle.info.name).parse().ok());
     Ok(name.map(|name| {
-        record.node = name;
+        record.node = Location::Node(name);
         record
     }))
 }
@@ -117,7 +117,8 @@ pub(crate) fn settle(
         name: record.name.to_string(),
         resume: !stays,
     };
-    let told = to_agent_at_once(driver, &target)
+    let told = target
+        .connect_at_once(driver)
         .and_then(|stream| ask(&target, &stream, TIMEOUT, request));
     match told {
         // One that has ended has nothing to remove, and nothing that could go on.
@@ -125,23 +126,17 @@ pub(crate) fn settle(
         _ => {}
     }
     if !stays {
-        record.node_id = node_id(driver, &target);
+        record.node_id = target.node_id(driver);
         record.node = target;
     }
     Records::lock(root)?.write(&record)?;
     Ok(record)
 }
 
-/// The id of the node of that name; none if it was removed.
-pub(super) fn node_id(driver: &Driver, node: &Name) -> Option<u32> {
-    let handle = insula_node::find(driver, node).ok()?;
-    Some(handle.info.id)
-}
-
-/// Whether a node does not run any more.
-pub(super) fn has_ended(driver: &Driver, node: &Name) -> bool {
-    match insula_node::find(driver, node) {
-        Ok(handle) => !handle.is_running(),
+/// Whether a kernel does not run any more.
+pub(super) fn has_ended(driver: &Driver, at: &Location) -> bool {
+    match at.is_running(driver) {
+        Ok(runs) => !runs,
         Err(error) => error.kind == Kind::NoNode,
     }
 }
@@ -150,7 +145,7 @@ pub(super) fn has_ended(driver: &Driver, node: &Name) -> bool {
 pub(super) fn source_has_it(driver: &Driver, record: &ContainerRecord) -> Result<bool, Error> {
     let began = Instant::now();
     loop {
-        let there = match ask_node(driver, &record.node) {
+        let there = match ask_there(driver, &record.node) {
             Err(error) if error.kind == Kind::NoNode => return Ok(false),
             there => there?,
         };

@@ -1,7 +1,9 @@
 //! Starting containers.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_agent::Exec;
@@ -11,20 +13,23 @@ use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::{Name, text};
 use insula_node::attachment::Publish;
-use insula_node::{self as node, Handle, NodeRecord};
+use insula_node::{self as node, BASE, Handle, NodeRecord};
 
 use super::ask::{TIMEOUT, ask};
+use super::base_agent;
+use super::location::{Location, in_root};
 use super::ports;
 use super::record::{ContainerRecord, Records, read};
-use crate::agent::to_agent;
 
 /// A container to start.
 #[derive(Clone, Copy, Debug)]
 pub struct StartRequest<'a> {
     /// Its name.
     pub name: &'a Name,
-    /// The node.
-    pub node: &'a Name,
+    /// Where.
+    pub location: &'a Location,
+    /// The folder that is its root on the base, `/` by default; in a node it has the node's.
+    pub rootfs: Option<&'a Path>,
     /// Its program's path in the node, or its name in `PATH` there, then its arguments.
     pub words: &'a [OsString],
     /// Additional environment variables.
@@ -35,10 +40,10 @@ pub struct StartRequest<'a> {
     pub directory: Option<&'a OsString>,
 }
 
-/// Starts a container in a Linux node, with an address of its own if the node has a network.
+/// Starts a container on the base or in a Linux node, with an address of its own unless the node has no network.
 ///
 /// # Errors
-/// When the name is taken, the node cannot have containers, or its agent cannot start it; nothing
+/// When the name is taken, the node cannot have containers, or the agent there cannot start it; nothing
 /// was kept.
 pub fn start(
     driver: &Driver,
@@ -46,18 +51,20 @@ pub fn start(
     request: &StartRequest<'_>,
 ) -> Result<ContainerRecord, Error> {
     let records = Records::lock(root)?;
-    let StartRequest { name, node, .. } = *request;
+    let StartRequest { name, location, .. } = *request;
     check_name(driver, root, name)?;
-    let there = check_node(driver, node)?;
-    ports::check(request.publish, there.record.network.is_some())?;
+    let there = check_location(driver, location, request.rootfs)?;
+    ports::check(request.publish, there.has_network)?;
     let record = ContainerRecord {
         name: name.clone(),
-        node: node.clone(),
-        node_id: Some(there.id),
+        node: location.clone(),
+        node_id: there.node_id,
         moving_to: None,
-        address: match there.record.network {
-            Some(_) => Some(records.free_address()?),
-            None => None,
+        lwk_node: None,
+        rootfs: there.rootfs,
+        address: match there.has_network {
+            true => Some(records.free_address()?),
+            false => None,
         },
         publish: request.publish.to_vec(),
         command: request
@@ -69,16 +76,20 @@ pub fn start(
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.as_secs()),
     };
-    let stream = to_agent(driver, node)?;
+    let stream = location.connect(driver)?;
     records.write(&record)?;
-    let spec = request.spec(&record);
-    let started = ports::open(&record)
-        .and_then(|()| ask(node, &stream, TIMEOUT, ContainerRequest::Start(spec)));
+    let spec = ContainerRequest::Start(request.spec(&record));
+    let spec = in_root(location, record.rootfs.as_deref(), spec);
+    let started = ports::open(&record).and_then(|()| ask(location, &stream, TIMEOUT, spec));
     match started {
         Ok(_) => Ok(record),
         Err(error) => {
             records.remove(name)?;
+            drop(records);
             ports::closed(root, &record);
+            if *location == Location::Base {
+                base_agent::end_if_nobody_comes(root);
+            }
             Err(error
                 .context(format!("the container '{name}' cannot be started"))
                 .nothing_kept())
@@ -88,10 +99,13 @@ pub fn start(
 
 /// Checks that no container and no node has a name.
 pub(super) fn check_name(driver: &Driver, root: &Root, name: &Name) -> Result<(), Error> {
+    if name.as_str() == BASE {
+        return Err(taken(name, "the base"));
+    }
     if let Some(other) = read(root, name)? {
         return Err(taken(
             name,
-            &format!("a container on the node '{}'", other.node),
+            &format!("a container on {}", other.node.kernel()),
         ));
     }
     let is_it = |one: &Handle| text(&one.info.name) == name.as_str();
@@ -118,6 +132,58 @@ impl StartRequest<'_> {
             },
         }
     }
+}
+
+/// What containers find where they are started or restored.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The id of the node.
+    pub(super) node_id: Option<u32>,
+    /// Whether they have addresses.
+    pub(super) has_network: bool,
+    /// The folder that is their root on the base.
+    pub(super) rootfs: Option<PathBuf>,
+}
+
+/// Checks that there can be containers, on the base with this folder as their root.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_location(
+    driver: &Driver,
+    location: &Location,
+    rootfs: Option<&Path>,
+) -> Result<Found, Error> {
+    match (location, rootfs) {
+        (Location::Base, rootfs) => Ok(Found {
+            node_id: None,
+            has_network: true,
+            rootfs: Some(check_root(rootfs.unwrap_or(Path::new("/")))?),
+        }),
+        (Location::Node(name), Some(_)) => Err(own_root(name)),
+        (Location::Node(name), None) => {
+            let there = check_node(driver, name)?;
+            Ok(Found {
+                node_id: Some(there.id),
+                has_network: there.record.network.is_some(),
+                rootfs: None,
+            })
+        }
+    }
+}
+
+/// A folder that can be a root, by its own path.
+pub(super) fn check_root(path: &Path) -> Result<PathBuf, Error> {
+    let found = path.canonicalize().and_then(|path| match path.is_dir() {
+        true => Ok(path),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    });
+    found.map_err(|error| {
+        Error::new(format!("{} cannot be a container's root", path.display()))
+            .because(error)
+            .about("rootfs")
+            .untouched()
+    })
 }
 
 /// A node that can have containers.
@@ -149,6 +215,13 @@ pub(crate) fn check_node(driver: &Driver, name: &Name) -> Result<ContainerNode, 
         Some(_) => Ok(ContainerNode { id, record }),
         None => Err(no_root(name)),
     }
+}
+
+fn own_root(node: &Name) -> Error {
+    Error::new(format!("containers of '{node}' have the root of the node"))
+        .about("rootfs")
+        .untouched()
+        .hint("leave out --rootfs, which is for containers on the base")
 }
 
 fn taken(name: &Name, by: &str) -> Error {

@@ -6,14 +6,13 @@ use insula_agent::container::{ContainerAnswer, ContainerRequest, ContainerState,
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
-use insula_driver::name::Name;
 use serde::Serialize;
 
 use super::ask::ask;
+use super::location::Location;
 use super::ports;
 use super::record::{ContainerRecord, Records};
 use super::settle;
-use crate::agent::to_agent_at_once;
 
 /// Time that an agent has to say what it has. A node that hangs must not stop others from being
 /// listed.
@@ -30,7 +29,7 @@ pub struct ContainerView {
     /// Status of its program, as of a shell, if that has ended by itself. Without one its node has
     /// ended.
     pub exit_code: Option<u8>,
-    /// Process id of its first process in its node.
+    /// Process id of its first process in its node, or on the base.
     pub pid: Option<u32>,
 }
 
@@ -44,12 +43,12 @@ pub fn list(driver: &Driver, root: &Root) -> Result<Vec<ContainerView>, Error> {
     // Best effort: the containers themselves run.
     let _ = ports::ensure(root, &records);
     let mut views = Vec::new();
-    let mut nodes: Vec<_> = records.iter().map(|record| &record.node).collect();
-    nodes.sort();
-    nodes.dedup();
-    for node in nodes {
-        let there = ask_node(driver, node);
-        for record in records.iter().filter(|record| record.node == *node) {
+    let mut places: Vec<_> = records.iter().map(|record| &record.node).collect();
+    places.sort();
+    places.dedup();
+    for place in places {
+        let there = ask_there(driver, place);
+        for record in records.iter().filter(|record| record.node == *place) {
             match &there {
                 Err(error) if error.kind == Kind::NoNode => {
                     Records::lock(root)?.remove(&record.name)?
@@ -65,16 +64,16 @@ pub fn list(driver: &Driver, root: &Root) -> Result<Vec<ContainerView>, Error> {
 /// The container with this record.
 #[must_use]
 pub fn view(driver: &Driver, record: &ContainerRecord) -> ContainerView {
-    seen(record, ask_node(driver, &record.node).as_deref())
+    seen(record, ask_there(driver, &record.node).as_deref())
 }
 
-/// What a node's agent has; nothing if the node does not run.
-pub(crate) fn ask_node(driver: &Driver, node: &Name) -> Result<Vec<ContainerState>, Error> {
-    if !insula_node::find(driver, node)?.is_running() {
+/// What an agent has; nothing if its node does not run.
+pub(crate) fn ask_there(driver: &Driver, at: &Location) -> Result<Vec<ContainerState>, Error> {
+    if !at.is_running(driver)? {
         return Ok(Vec::new());
     }
-    let stream = to_agent_at_once(driver, node)?;
-    match ask(node, &stream, TIMEOUT, ContainerRequest::List)? {
+    let stream = at.connect_at_once(driver)?;
+    match ask(at, &stream, TIMEOUT, ContainerRequest::List)? {
         ContainerAnswer::List(list) => Ok(list),
         _ => Ok(Vec::new()),
     }
@@ -120,6 +119,8 @@ mod tests {
             node: "web".parse().unwrap(),
             node_id: None,
             moving_to: None,
+            lwk_node: None,
+            rootfs: None,
             address: None,
             publish: Vec::new(),
             command: Vec::new(),

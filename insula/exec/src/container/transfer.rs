@@ -1,4 +1,4 @@
-//! Moving a container from one Linux node to another.
+//! Moving a container from one Linux kernel to another: that of a node or of the base.
 //!
 //! The source dumps it, and its files go through this process to the target, which restores it. Packets
 //! for it are [held](PacketHold) meanwhile. Until the source is told to remove it, it goes on there
@@ -12,16 +12,17 @@ use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node as node;
 use insula_virtio::PacketHold;
 use serde::{Serialize, Serializer};
 
 use super::ask::refused;
+use super::base_agent;
 use super::check::{check, memory, not_moved};
+use super::location::Location;
 use super::peer::{IsLast, Peer};
 use super::pre_copy::PreCopied;
 use super::record::{self, ContainerRecord, Records, read};
-use super::settle::{has_ended, locate, node_id, settle, source_has_it};
+use super::settle::{has_ended, locate, settle, source_has_it};
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,8 +43,8 @@ pub struct MovedContainer {
 pub struct ContainerMove<'a> {
     /// Its name.
     pub name: &'a Name,
-    /// The node.
-    pub target: &'a Name,
+    /// Where to.
+    pub target: &'a Location,
     /// Whether its memory is copied while it runs, first.
     pub pre_copy: PreCopy,
 }
@@ -81,13 +82,18 @@ fn as_ns<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Erro
 ///
 /// # Errors
 /// What is in the way.
-pub fn check_move(driver: &Driver, root: &Root, name: &Name, target: &Name) -> Result<(), Error> {
+pub fn check_move(
+    driver: &Driver,
+    root: &Root,
+    name: &Name,
+    target: &Location,
+) -> Result<(), Error> {
     let record = read(root, name)?.ok_or_else(|| no_container(name))?;
     let record = locate(driver, record.clone())?.unwrap_or(record);
-    check(driver, &record, target)
+    check(driver, &record, target).map(drop)
 }
 
-/// Moves a container to a node.
+/// Moves a container to a node, or to the base.
 ///
 /// # Errors
 /// When it cannot be moved; it goes on where it was, unless the error says otherwise.
@@ -98,17 +104,35 @@ pub fn move_to(
 ) -> Result<MovedContainer, Error> {
     let target = request.target;
     let _lock = record::lock_moves(root)?;
-    let record = as_it_is(driver, root, request.name)?;
-    check(driver, &record, target)?;
+    let mut record = as_it_is(driver, root, request.name)?;
+    if let Some(rootfs) = check(driver, &record, target)? {
+        record.rootfs = Some(rootfs);
+    }
+    let moved = move_checked(driver, root, &record, request);
+    if [&record.node, target].contains(&&Location::Base) {
+        // It may have been the last one there, or the first one that did not come.
+        base_agent::end_if_unused(root);
+    }
+    moved
+}
+
+fn move_checked(
+    driver: &Driver,
+    root: &Root,
+    record: &ContainerRecord,
+    request: &ContainerMove<'_>,
+) -> Result<MovedContainer, Error> {
+    let target = request.target;
     let mut ends = Ends {
         pre_copied: None,
         source: &record.node,
         target,
     };
-    if request.pre_copy.is_for(driver, &record) {
-        let copied = PreCopied::copy(driver, &record, &record.node, target);
+    if request.pre_copy.is_for(driver, record) {
+        let rootfs = record.rootfs.as_deref();
+        let copied = PreCopied::copy(driver, record, (&record.node, target), rootfs);
         ends.pre_copied =
-            Some(copied.map_err(|error| not_moved_to(driver, &record, target, error))?);
+            Some(copied.map_err(|error| not_moved_to(driver, record, target, error))?);
     }
     until_not_busy(|| attempt(driver, root, record.clone(), &mut ends))
 }
@@ -117,8 +141,8 @@ pub fn move_to(
 struct Ends<'a> {
     /// The connections to them, by which memory was copied already.
     pre_copied: Option<PreCopied<'a>>,
-    source: &'a Name,
-    target: &'a Name,
+    source: &'a Location,
+    target: &'a Location,
 }
 
 /// The record of a container that nobody else moves, once an interrupted move of it is settled.
@@ -160,10 +184,7 @@ fn attempt(
     let moved = transfer(driver, root, record, ends);
     let stood_still = began.elapsed();
     let at = read(root, &name)?.map_or_else(|| ends.target.clone(), |record| record.node);
-    let held = hold.map(|hold| {
-        hold.release(node::find(driver, &at)?.info.id)
-            .map_err(released)
-    });
+    let held = hold.map(|hold| hold.release(at.port(driver)?).map_err(released));
     let image_bytes = moved?;
     Ok(MovedContainer {
         stood_still,
@@ -182,7 +203,12 @@ const GOES_ON: &str = "it goes on where it was";
 const ENDED: &str = "it has ended with its node";
 
 /// The error of a move that was not made.
-fn not_moved_to(driver: &Driver, record: &ContainerRecord, target: &Name, error: Error) -> Error {
+fn not_moved_to(
+    driver: &Driver,
+    record: &ContainerRecord,
+    target: &Location,
+    error: Error,
+) -> Error {
     let context = format!(
         "the container '{}' was not moved to '{target}'",
         record.name
@@ -195,7 +221,7 @@ fn not_moved_to(driver: &Driver, record: &ContainerRecord, target: &Name, error:
 }
 
 /// The error of a move to a node that has ended since.
-fn ended(record: &ContainerRecord, target: &Name, error: Error) -> Error {
+fn ended(record: &ContainerRecord, target: &Location, error: Error) -> Error {
     let context = format!("the container '{}' was moved to '{target}'", record.name);
     error.context(context).leaving(ENDED)
 }
@@ -228,7 +254,7 @@ fn transfer(
     if stepped.is_ok() {
         record.moving_to = None;
         record.node = target.clone();
-        record.node_id = node_id(driver, target);
+        record.node_id = target.node_id(driver);
         Records::lock(root)?.write(&record)?;
         return Ok(bytes);
     }
@@ -255,15 +281,15 @@ fn copy<'a>(
 fn copy_at_once<'a>(
     driver: &Driver,
     record: &ContainerRecord,
-    source: &'a Name,
-    target: &'a Name,
+    source: &'a Location,
+    target: &'a Location,
 ) -> Result<(Peer<'a>, Peer<'a>, u64), Error> {
     let mut from = Peer::connect(driver, source)?;
     let dumped = from.dump(&record.name)?;
     // Not before: an agent waits 10 s for a request.
     let mut to = Peer::connect(driver, target)?;
     is_it(record, &dumped).map_err(|reason| refused(source, reason))?;
-    to.restore(dumped)?;
+    to.restore(dumped, record.rootfs.as_deref())?;
     let bytes = from.forward(&mut to, IsLast::Yes)?;
     Ok((from, to, bytes))
 }
@@ -276,7 +302,9 @@ pub(super) fn is_it(record: &ContainerRecord, dumped: &Dumped) -> Result<(), &'s
     }
 }
 
-fn no_container(name: &Name) -> Error {
+/// The error of a container that is not there.
+#[must_use]
+pub fn no_container(name: &Name) -> Error {
     Error::new(format!("there is no container '{name}'"))
         .untouched()
         .hint("`insula ps` lists them")

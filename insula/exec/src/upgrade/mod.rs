@@ -24,7 +24,7 @@ use insula_node as node;
 use insula_supervisor as supervisor;
 
 use crate::agent::to_agent;
-use crate::container::{self, ContainerMove, PreCopy};
+use crate::container::{self, ContainerMove, Location, PreCopy};
 
 pub use beside::beside;
 pub use event::{Observer, UpgradeEvent};
@@ -123,7 +123,8 @@ impl Upgrade<'_> {
             node: &self.beside,
             after: began.elapsed(),
         });
-        container::check_nodes(self.driver, self.request.node, &self.beside)?;
+        let ends = [self.request.node, &self.beside].map(|node| Location::Node(node.clone()));
+        container::check_nodes(self.driver, &ends[0], &ends[1])?;
         loop {
             self.move_all(self.request.node, &self.beside)?;
             self.interrupt.check()?;
@@ -141,11 +142,12 @@ impl Upgrade<'_> {
     /// Moves all containers that run from one of the nodes to the other.
     fn move_all(&self, from: &Name, to: &Name) -> Result<(), Error> {
         let records = container::all(self.driver, self.root)?;
+        let target = Location::Node(to.clone());
         for name in plan::running(self.driver, &records, from)? {
             self.interrupt.check()?;
             let request = ContainerMove {
                 name: &name,
-                target: to,
+                target: &target,
                 pre_copy: PreCopy::Auto,
             };
             let moved = container::move_to(self.driver, self.root, &request)?;

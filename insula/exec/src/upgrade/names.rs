@@ -15,11 +15,9 @@ pub(super) fn exchange_if_empty(upgrade: &Upgrade<'_>) -> Result<bool, Error> {
     let (old, new) = (upgrade.request.node, &upgrade.beside);
     let _moves = container::lock_moves(root)?;
     let is_moving = |record: &ContainerRecord| {
-        let to = record.moving_to.as_ref();
-        to.is_some()
-            && [Some(old), Some(new)]
-                .iter()
-                .any(|one| *one == to || *one == Some(&record.node))
+        let ends = record.moving_to.iter().chain([&record.node]);
+        let mut ends = ends.filter(|end| **end == *old || **end == *new);
+        record.moving_to.is_some() && ends.next().is_some()
     };
     for record in container::all(driver, root)?.into_iter().filter(is_moving) {
         // Its record would name the wrong node.

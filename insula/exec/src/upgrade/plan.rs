@@ -85,10 +85,11 @@ impl Plan {
 
 /// Checks whether containers can leave a node.
 fn check_containers(driver: &Driver, node: &Name, containers: &[Name]) -> Result<(), Error> {
-    container::check_node_alone(driver, node)
+    let location = node.clone().into();
+    container::check_node_alone(driver, &location)
         .map_err(|error| error.context(not_upgraded(node)).untouched())?;
     containers.iter().try_for_each(|name| {
-        container::check_container(driver, node, name).map_err(|error| {
+        container::check_container(driver, &location, name).map_err(|error| {
             let what = format!("the container '{name}' cannot be moved");
             error.context(what).untouched()
         })
@@ -104,7 +105,7 @@ pub(super) fn running(
     records: &[ContainerRecord],
     node: &Name,
 ) -> Result<Vec<Name>, Error> {
-    let there = container::ask_node(driver, node)?;
+    let there = container::ask_there(driver, &node.clone().into())?;
     let runs = |one: &ContainerState| !matches!(one.phase, Phase::Exited(_));
     let runs_there = |record: &&ContainerRecord| {
         let mut there = there.iter().filter(|one| runs(one));

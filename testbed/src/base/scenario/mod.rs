@@ -93,6 +93,7 @@ pub const ALL: &[&Scenario] = &[
     &container::upgrade::SCENARIO,
     &container::services::SCENARIO,
     &container::move_kills::SCENARIO,
+    &container::move_base::SCENARIO,
     &container::move_memory::SCENARIO,
     &node::cycles::SCENARIO,
     &failure::kills::SCENARIO,

@@ -37,6 +37,8 @@ pub const PEER_INITRD_PATH: &str = "/payload/peer.cpio";
 
 /// Path inside of CRIU, which has its libraries beside it.
 pub const CRIU_PATH: &str = "/payload/criu/criu";
+/// The folder with its libraries and their loader.
+pub const CRIU_FOLDER: &str = "/payload/criu";
 /// Folder inside of `crit`, by which CRIU's images are read, for Python.
 pub const CRIT_PATH: &str = "/payload/crit";
 /// Its packages, of which only Python's modules are needed.

@@ -4,6 +4,7 @@ pub(super) mod agent;
 pub(super) mod checkpoint;
 pub(super) mod disks;
 pub(super) mod living;
+pub(super) mod move_base;
 pub(super) mod move_kills;
 pub(super) mod move_linux;
 pub(super) mod move_memory;

@@ -171,7 +171,7 @@ pub(super) fn start_server(node: &str) -> Result<String, Finding> {
 }
 
 /// Everything that is known about the container.
-fn inspected() -> Result<Value, Finding> {
+pub(super) fn inspected() -> Result<Value, Finding> {
     Ok(insula_json(&["inspect", NAME])?[0].clone())
 }
 
@@ -210,9 +210,22 @@ fn refusals(start: &[&str]) -> Result<(), Finding> {
     insula(&["rm", "other"]).map(drop)
 }
 
-/// The container is on that node and runs there: all connections go on, and new ones are served, by
-/// that kernel.
+/// The container is on that node and runs there, and the other has nothing of it.
 pub(super) fn runs_on(
+    address: &str,
+    node: &str,
+    release: &str,
+    streams: &Streams,
+) -> Result<(), Finding> {
+    serves(address, node, release, streams)?;
+    for other in NODES.iter().filter(|other| **other != node) {
+        has_none(other)?;
+    }
+    Ok(())
+}
+
+/// The container is there and runs: all connections go on, and new ones are served, by that kernel.
+pub(super) fn serves(
     address: &str,
     node: &str,
     release: &str,
@@ -234,11 +247,7 @@ pub(super) fn runs_on(
             .skip(before)
             .any(|one| one == line)
             .then_some(()))
-    })?;
-    for other in NODES.iter().filter(|other| **other != node) {
-        has_none(other)?;
-    }
-    Ok(())
+    })
 }
 
 /// A node has nothing of the container.

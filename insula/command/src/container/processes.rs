@@ -1,0 +1,81 @@
+//! `insula move` of a container whose processes go to a node of the lightweight kernel, or come back.
+
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_exec::container::{self, Location, PreCopy, move_processes};
+use insula_exec::program;
+use insula_migrate::{GroupMoved, check_group, group_to_base, group_to_node};
+use insula_node as node;
+
+use super::super::cli::Move;
+use super::super::{Context, Failure, output};
+
+/// Whether a move is one of a container's processes, and not of the container: to a node of the lightweight kernel,
+/// or back from there.
+pub(super) fn are_meant(
+    driver: &Driver,
+    root: &Root,
+    name: &Name,
+    to: &Location,
+) -> Result<bool, Error> {
+    match to {
+        Location::Base => {
+            let record = container::find(Driver::open, root, name)?;
+            Ok(record.is_some_and(|record| record.lwk_node.is_some()))
+        }
+        Location::Node(node) => {
+            let record = node::find(driver, node)?.record;
+            Ok(record.is_some_and(|record| !record.is_linux()))
+        }
+    }
+}
+
+/// Moves them, or tells whether they can be moved.
+pub(super) fn migrate(
+    context: &Context,
+    driver: &Driver,
+    name: &Name,
+    options: &Move,
+) -> Result<(), Failure> {
+    if options.pre_copy() != PreCopy::Auto {
+        return Err(super::super::migrate::not_copied().into());
+    }
+    let target = (&options.name, program::POLLS);
+    let is_back = options.name.as_str() == node::BASE;
+    if options.check {
+        if !is_back {
+            let record = container::find(Driver::open, &context.root, name)?;
+            let record = record.ok_or_else(|| container::no_container(name))?;
+            check_group(driver, &|| container::processes(driver, &record), target)?;
+        }
+        let to = &options.name;
+        return output::line(&format!("container '{name}' can be moved to '{to}'"));
+    }
+    let lwk_node = (!is_back).then_some(&options.name);
+    let moved = move_processes(
+        driver,
+        &context.root,
+        (name, lwk_node),
+        |processes| match is_back {
+            true => group_to_base(processes),
+            false => check_group(driver, processes, target)
+                .and_then(|()| group_to_node(driver, processes, target)),
+        },
+    );
+    let moved = moved.map_err(|error| {
+        let what = format!("the container '{name}' was not moved to '{}'", options.name);
+        error.context(what)
+    })?;
+    told(name, &options.name, &moved)
+}
+
+fn told(name: &Name, to: &Name, moved: &GroupMoved) -> Result<(), Failure> {
+    let stopped_ms = moved.stopped_for.as_secs_f64() * 1e3;
+    output::line(&format!(
+        "container '{name}' runs on '{to}': {} processes, {} threads, stopped for {stopped_ms:.1} ms at most",
+        moved.processes.len(),
+        moved.threads
+    ))
+}
