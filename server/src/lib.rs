@@ -31,6 +31,7 @@
 
 pub mod block;
 mod client;
+pub mod command;
 mod endpoint;
 mod error;
 pub mod ext4;

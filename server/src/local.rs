@@ -10,11 +10,20 @@ const FIRST: usize = 0;
 
 /// Has a handler handle a call of this process. Returns the words of its reply.
 pub fn call(handler: &mut impl Handler, call: Call<'_>) -> Words {
-    call_with_first(handler, call, FIRST)
+    handle(handler, (std::process::id(), FIRST), call)
 }
 
 /// The same, with the first bytes of what may be read.
 pub fn call_with_first(handler: &mut impl Handler, call: Call<'_>, first: usize) -> Words {
+    handle(handler, (std::process::id(), first), call)
+}
+
+/// The same of the process with that id.
+pub fn call_as(handler: &mut impl Handler, sender: u32, call: Call<'_>) -> Words {
+    handle(handler, (sender, FIRST), call)
+}
+
+fn handle(handler: &mut impl Handler, (sender, first): (u32, usize), call: Call<'_>) -> Words {
     let access = Own {
         readable: call.readable,
         writable: RefCell::new(call.writable),
@@ -22,7 +31,7 @@ pub fn call_with_first(handler: &mut impl Handler, call: Call<'_>, first: usize)
     let writable = access.writable.borrow().len() as u64;
     let reply = handler.handle(&Request {
         operation: call.operation,
-        sender: std::process::id(),
+        sender,
         words: call.words,
         first: &call.readable[..first.min(call.readable.len())],
         readable: call.readable.len() as u64,

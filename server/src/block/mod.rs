@@ -1,10 +1,25 @@
 //! Block devices: what file systems on disk are on.
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`FileDevice`] | a file or block device of the base |
+//! | [`Nvme`](crate::nvme::Nvme) | an NVMe controller of the node |
+//! | [`ServedDevice`] | what a block server ([`Blocks`]) has |
+//! | [`CachedDevice`] | any of them behind a cache |
 
+mod blocks;
+mod cached;
 mod file;
 #[cfg(test)]
 pub(crate) mod recorder;
+mod served;
+mod source;
 
+pub use blocks::{BYTES_MAX, Blocks, operation};
+pub use cached::CachedDevice;
 pub use file::FileDevice;
+pub use served::{Ask, ServedDevice};
+pub use source::{Source, SourceError};
 
 use nix::errno::Errno;
 

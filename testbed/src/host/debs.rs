@@ -66,6 +66,7 @@ fn gather(programs: &Programs, folder: &Path) -> Result<(), DebsError> {
     for (program, name) in [
         (&programs.insula, "insula"),
         (&programs.files, "insula-files"),
+        (&programs.blocks, "insula-blocks"),
         (&programs.agent, "insula-agent"),
         (&programs.lwk, "lwk"),
         (&programs.vmm, "vmm"),

@@ -41,6 +41,8 @@ pub struct Programs {
     pub notes: PathBuf,
     /// A file server for one.
     pub files: PathBuf,
+    /// A block server for one.
+    pub blocks: PathBuf,
     /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
     /// Lightweight kernel.
@@ -68,7 +70,8 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
-        .args(["--package", "insula-server", "--bin", "insula-files"])
+        .args(["--package", "insula-server"])
+        .args(["--bin", "insula-files", "--bin", "insula-blocks"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
         .args([
             "--bin",
@@ -94,6 +97,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         probe: stripped(&folder.join("insula-probe"))?,
         notes: stripped(&folder.join("notes"))?,
         files: stripped(&folder.join("insula-files"))?,
+        blocks: stripped(&folder.join("insula-blocks"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),

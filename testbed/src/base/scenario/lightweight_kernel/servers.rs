@@ -3,6 +3,7 @@
 mod described;
 mod kept;
 mod on_disk;
+mod spread;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -31,6 +32,7 @@ const PROBE: &str = "/payload/bin/insula-probe";
 /// The server of the guide.
 const NOTES: &str = "/payload/bin/notes";
 const FILES: &str = "/payload/bin/insula-files";
+const BLOCKS: &str = "/payload/bin/insula-blocks";
 /// Where the files are: a folder of the base, and a server's on the node.
 const MOUNT: &str = "/tmp/served";
 const SERVED: &str = "/tmp/served=file";
@@ -56,6 +58,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         has_files()?;
         kept::play(context)?;
         on_disk::play()?;
+        spread::play(context)?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
         insula(&["rm", "--force", NODE])?;
         described::play()?;

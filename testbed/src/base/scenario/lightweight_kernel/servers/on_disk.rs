@@ -8,7 +8,7 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula};
 use crate::base::support::virtio_modules::modprobe;
 
-const IMAGE: &str = "/tmp/served.ext4";
+pub(super) const IMAGE: &str = "/tmp/served.ext4";
 /// Where Linux mounts it.
 const MOUNTED: &str = "/tmp/mounted";
 /// Lists what there is, with modes, sizes, times, links and sums. Of the sparse file only the end is read:
@@ -36,22 +36,22 @@ pub(super) fn play() -> Result<(), Finding> {
     let left = insula(&there(SERVED, &format!("cd /tmp/served && {LIST}")))?;
     insula(&["servers", "stop", NODE, "file"])?;
     run("e2fsck", &["-fn", IMAGE])?;
-    assert_equal("what Linux finds", &by_linux()?, &left)?;
+    assert_equal("what Linux finds", &by_linux(LIST)?, &left)?;
     Ok(fs::remove_file(IMAGE)?)
 }
 
-/// The same list, of the image as Linux has it.
-fn by_linux() -> Result<String, Finding> {
+/// What a script prints of the image as Linux has it.
+pub(super) fn by_linux(script: &str) -> Result<String, Finding> {
     modprobe(&["loop"])?;
     fs::create_dir_all(MOUNTED)?;
     run("mount", &["-o", "loop,ro", IMAGE, MOUNTED])?;
-    let listed = run("/bin/bash", &["-c", &format!("cd {MOUNTED} && {LIST}")]);
+    let listed = run("/bin/bash", &["-c", &format!("cd {MOUNTED} && {script}")]);
     run("umount", &[MOUNTED])?;
     modprobe(&["-r", "loop"])?;
     listed
 }
 
-fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
+pub(super) fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
     let answer = Command::new(program).args(words).output()?;
     Finding::unless(answer.status.success(), || {
         format!("{program} {words:?}: {answer:?}")

@@ -1,16 +1,10 @@
 //! Serving a file system on disk.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use insula_server::block::BlockDevice;
+use insula_server::block::{BlockDevice, Source, SourceError};
+use insula_server::command::EndSignals;
 use insula_server::ext4::{self, Ext4};
 use insula_server::files::Files;
 use insula_server::{Endpoint, Handler, Reply, Request};
-use signal_hook::consts::{SIGINT, SIGTERM};
-
-use crate::source::{self, Source};
 
 /// Why it is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -18,10 +12,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Server(#[from] insula_server::Error),
     #[error("cannot use {device}: {source}")]
-    Device {
-        device: Source,
-        source: source::Error,
-    },
+    Device { device: Source, source: SourceError },
     #[error("cannot mount {device}: {source}")]
     Mount { device: Source, source: ext4::Error },
     #[error("cannot unmount {device}: {source}; the next mount replays the journal")]
@@ -57,12 +48,7 @@ impl Handler for Disk {
 
 /// Serves until SIGTERM or SIGINT comes.
 pub(crate) fn serve(name: &str, device: &Source, cache_bytes: u64) -> Result<(), Error> {
-    /// Longest time without a request until it is seen that a commit is due, or a signal has come.
-    const IDLE: Duration = Duration::from_secs(1);
-    let is_to_end = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&is_to_end))?;
-    }
+    let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(name)?;
     let not_mounted = |source| Error::Mount {
         device: device.clone(),
@@ -77,14 +63,7 @@ pub(crate) fn serve(name: &str, device: &Source, cache_bytes: u64) -> Result<(),
         files: Files::new(Ext4::mount(opened, cache).map_err(not_mounted)?),
         has_said: false,
     };
-    let ended = loop {
-        match endpoint.serve(&mut disk, Some(IDLE)) {
-            _ if is_to_end.load(Ordering::Relaxed) => break Ok(()),
-            insula_server::Error::TimedOut => disk.commit_if_due(),
-            insula_server::Error::Interrupted => {}
-            error => break Err(error),
-        }
-    };
+    let ended = signals.serve(&endpoint, &mut disk, Disk::commit_if_due);
     let unmounted = disk.files.into_system().unmount();
     unmounted.map_err(|source| Error::Unmount {
         device: device.clone(),

@@ -6,16 +6,15 @@
 //! ```
 
 mod disk;
-mod source;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use insula_server::block::Source;
+use insula_server::command::size;
 use insula_server::files::{Files, Memory};
 use insula_server::{Endpoint, Error};
-
-use self::source::Source;
 
 /// Serves files to programs of a lightweight-kernel node, on which it runs
 #[derive(Debug, Parser)]
@@ -40,31 +39,14 @@ enum System {
     /// A file system on disk that `mke2fs -t ext4` has made. SIGTERM and SIGINT unmount it
     Ext4 {
         /// File or block device of the base, or `nvme:ADDRESS`: the NVMe controller at that PCI address, such
-        /// as nvme:0000:01:00.0, which the node was given by `insula run --device`
+        /// as nvme:0000:01:00.0, which the node was given by `insula run --device`; or `server:NAME`: what the
+        /// block server of that name has
         #[arg(long)]
         device: Source,
         /// Most bytes that are cached, such as 64M
         #[arg(long, default_value = "64M", value_parser = size)]
         cache: u64,
     },
-}
-
-/// Reads a size: a number, and K, M or G.
-fn size(text: &str) -> Result<u64, &'static str> {
-    let unit = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
-    let shift = match unit {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return Err("it is a number, followed by K, M or G"),
-    };
-    let digits = &text[..text.len() - unit.len()];
-    let number: u64 = digits.parse().map_err(|_| "it is a number")?;
-    number
-        .checked_shl(shift)
-        .filter(|bytes| bytes >> shift == number)
-        .ok_or("it is too large")
 }
 
 fn main() -> ExitCode {
@@ -91,29 +73,6 @@ fn serve(name: &str, mut files: Files<Memory>) -> Error {
         match endpoint.serve(&mut files, FOREVER) {
             Error::Interrupted => {}
             error => return error,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("4096"), Ok(4096));
-        assert_eq!(size("3K"), Ok(3 << 10));
-        assert_eq!(size("2G"), Ok(2 << 30));
-        for bad in [
-            "",
-            "M",
-            "1T",
-            "-1",
-            "1.5M",
-            "99999999999999999999",
-            "18446744073709551615G",
-        ] {
-            assert!(size(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,0 +1,83 @@
+//! Program `insula-blocks`: a block server of a lightweight-kernel node, with a cache or without.
+//!
+//! ```sh
+//! insula exec quiet -- insula-blocks --name disk --device nvme:0000:01:00.0 &
+//! insula exec quiet -- insula-blocks --name block --device server:disk --cache 64M &
+//! insula exec quiet -- insula-files ext4 --device server:block &
+//! ```
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use insula_server::block::{BlockDevice, Blocks, CachedDevice, DeviceError, Source, SourceError};
+use insula_server::command::{EndSignals, size};
+use insula_server::{Endpoint, Error};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+/// Serves a block device to one process of a lightweight-kernel node, on which it runs. SIGTERM and SIGINT have it
+/// flush the device, and end
+#[derive(Debug, Parser)]
+#[command(name = "insula-blocks", version)]
+struct Options {
+    /// Name of the endpoint
+    #[arg(long, default_value = "block")]
+    name: String,
+    /// File or block device of the base; or `nvme:ADDRESS`: the NVMe controller at that PCI address, such as
+    /// nvme:0000:01:00.0, which the node was given by `insula run --device`; or `server:NAME`: what the block server of
+    /// that name has
+    #[arg(long)]
+    device: Source,
+    /// Most bytes that are cached, such as 64M; 0 for none
+    #[arg(long, default_value = "0", value_parser = size)]
+    cache: u64,
+}
+
+/// Why it is not served, or no longer.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error("{0}")]
+    Server(#[from] Error),
+    #[error("cannot use {device}: {source}")]
+    Device { device: Source, source: SourceError },
+    #[error("what was written last may be lost: {0}")]
+    Flush(#[from] DeviceError),
+    #[error("cannot catch signals: {0}")]
+    Signals(#[from] std::io::Error),
+}
+
+fn main() -> ExitCode {
+    match serve(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("insula-blocks: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(options: &Options) -> Result<(), ServeError> {
+    let signals = EndSignals::catch()?;
+    let endpoint = Endpoint::create(&options.name)?;
+    let opened = options.device.open();
+    let device = opened.map_err(|source| ServeError::Device {
+        device: options.device.clone(),
+        source,
+    })?;
+    let bytes = usize::try_from(options.cache).unwrap_or(usize::MAX);
+    let device: Box<dyn BlockDevice> = match bytes {
+        0 => device,
+        bytes => Box::new(CachedDevice::new(device, bytes)),
+    };
+    let mut blocks = Blocks::new(device, is_alive);
+    let ended = signals.serve(&endpoint, &mut blocks, |_| ());
+    blocks.flush()?;
+    Ok(ended?)
+}
+
+/// Whether there is a process of that id: one may not be allowed to signal it.
+fn is_alive(process: u32) -> bool {
+    let process = Pid::from_raw(process.cast_signed());
+    kill(process, None) != Err(Errno::ESRCH)
+}

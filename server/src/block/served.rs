@@ -1,0 +1,400 @@
+//! A block device that a [block server](super::Blocks) serves.
+//!
+//! The server may be killed at any time, and started again: what was written and not flushed may be lost with
+//! it. So that is kept here, and written again to the next instance, before anything else is asked of it. Who uses
+//! the device notices nothing but the time that it took.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::blocks::{BYTES_MAX, operation};
+use super::{Access, BlockDevice, DeviceError, check};
+use crate::{Call, Client, Error, Words};
+
+/// Time within which a server must have replied, or come again.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that another process has to end that had the device, and the interval of looks.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Most bytes that are kept: with more the device is flushed.
+const KEPT_MAX: usize = 32 << 20;
+/// Ends of a server that one access outlives.
+const ENDS_MAX: u32 = 16;
+
+/// The way to a server.
+pub trait Ask {
+    /// Calls, and waits for the reply.
+    ///
+    /// # Errors
+    /// [`Error`].
+    fn ask(&mut self, call: Call<'_>) -> Result<Words, Error>;
+}
+
+impl Ask for Client {
+    fn ask(&mut self, call: Call<'_>) -> Result<Words, Error> {
+        self.call(call)
+    }
+}
+
+/// A device that a server serves.
+#[derive(Debug)]
+pub struct ServedDevice<A> {
+    server: A,
+    identity: Identity,
+    /// Blocks that were written since the last flush.
+    kept: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    instance: u64,
+    block_size: usize,
+    block_count: u64,
+}
+
+/// Why a request was not done.
+enum Failed {
+    /// The server is another instance now, or none.
+    Ended,
+    /// For another reason.
+    Other(Errno),
+}
+
+impl<A: Ask> ServedDevice<A> {
+    /// Has the device of a server. It must be no other process's.
+    ///
+    /// # Errors
+    /// [`Errno::EBUSY`] if it is; [`Errno::EIO`] if the server does not reply as one.
+    pub fn open(mut server: A) -> Result<Self, DeviceError> {
+        let identity = identify(&mut server).map_err(|errno| DeviceError {
+            access: Access::Open,
+            errno,
+        })?;
+        Ok(Self {
+            server,
+            identity,
+            kept: BTreeMap::new(),
+        })
+    }
+
+    /// Does something until a server has done it, whatever ends meanwhile.
+    fn access(
+        &mut self,
+        access: Access,
+        mut what: impl FnMut(&mut Self) -> Result<(), Failed>,
+    ) -> Result<(), DeviceError> {
+        let failed = |errno| DeviceError { access, errno };
+        for _ in 0..ENDS_MAX {
+            match what(self) {
+                Ok(()) => return Ok(()),
+                Err(Failed::Other(errno)) => return Err(failed(errno)),
+                Err(Failed::Ended) => {}
+            }
+            match self.begin_anew() {
+                Ok(()) | Err(Failed::Ended) => {}
+                Err(Failed::Other(errno)) => return Err(failed(errno)),
+            }
+        }
+        Err(failed(Errno::EIO))
+    }
+
+    /// Writes what was not flushed to a new instance of the server.
+    fn begin_anew(&mut self) -> Result<(), Failed> {
+        let identity = identify(&mut self.server).map_err(Failed::Other)?;
+        let old = std::mem::replace(&mut self.identity, identity);
+        if (old.block_size, old.block_count) != (identity.block_size, identity.block_count) {
+            self.identity = old;
+            return Err(Failed::Other(Errno::ENXIO));
+        }
+        runs(&self.kept, identity.block_size)
+            .into_iter()
+            .try_for_each(|(block, bytes)| {
+                let words = [identity.instance, block];
+                request(&mut self.server, (operation::WRITE, words), &bytes, &mut [])
+            })
+    }
+}
+
+/// Blocks in order, neighbours together as far as one request takes them.
+fn runs(blocks: &BTreeMap<u64, Box<[u8]>>, block_size: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (&block, bytes) in blocks {
+        match runs.last_mut() {
+            Some((first, run))
+                if *first + (run.len() / block_size) as u64 == block
+                    && run.len() + bytes.len() <= BYTES_MAX =>
+            {
+                run.extend_from_slice(bytes);
+            }
+            _ => runs.push((block, bytes.to_vec())),
+        }
+    }
+    runs
+}
+
+/// Asks a server what it is, while another process that had the device is about to end.
+fn identify(server: &mut impl Ask) -> Result<Identity, Errno> {
+    let (began, mut ends) = (Instant::now(), 0);
+    loop {
+        let call = Call {
+            operation: operation::IDENTIFY,
+            timeout: Some(TIMEOUT),
+            ..Call::default()
+        };
+        match server.ask(call).map(|words| (status(words), words)) {
+            Ok((Ok(()), [_, instance, block_size, block_count, ..])) => {
+                let block_size = usize::try_from(block_size).unwrap_or_default();
+                return match block_size.is_power_of_two() && block_size <= BYTES_MAX {
+                    true => Ok(Identity {
+                        instance,
+                        block_size,
+                        block_count,
+                    }),
+                    false => Err(Errno::EIO),
+                };
+            }
+            Ok((Err(Errno::EBUSY), _)) if began.elapsed() < BUSY_TIMEOUT => thread::sleep(INTERVAL),
+            Ok((Err(errno), _)) => return Err(errno),
+            Err(Error::ServerGone) if ends < ENDS_MAX => ends += 1,
+            Err(Error::Interrupted) => {}
+            Err(_) => return Err(Errno::EIO),
+        }
+    }
+}
+
+/// The status of a reply.
+fn status(words: Words) -> Result<(), Errno> {
+    match words[0].cast_signed() {
+        0 => Ok(()),
+        negative => {
+            let number = i32::try_from(negative.unsigned_abs()).unwrap_or_default();
+            Err(Errno::from_raw(number))
+        }
+    }
+}
+
+fn request(
+    server: &mut impl Ask,
+    (operation, [instance, block]): (u32, [u64; 2]),
+    readable: &[u8],
+    writable: &mut [u8],
+) -> Result<(), Failed> {
+    loop {
+        let words = server.ask(Call {
+            operation,
+            words: [instance, block, 0, 0, 0, 0],
+            readable,
+            writable: &mut *writable,
+            timeout: Some(TIMEOUT),
+        });
+        return match words.map(status) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Errno::ESTALE)) | Err(Error::ServerGone) => Err(Failed::Ended),
+            Ok(Err(errno)) => Err(Failed::Other(errno)),
+            Err(Error::Interrupted) => continue,
+            Err(_) => Err(Failed::Other(Errno::EIO)),
+        };
+    }
+}
+
+impl<A: Ask> BlockDevice for ServedDevice<A> {
+    fn block_size(&self) -> usize {
+        self.identity.block_size
+    }
+
+    fn block_count(&self) -> u64 {
+        self.identity.block_count
+    }
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        let access = Access::Read(block);
+        check(self, access, to.len())?;
+        let blocks = (BYTES_MAX / self.block_size()) as u64;
+        for (number, to) in (0..).zip(to.chunks_mut(BYTES_MAX)) {
+            let block = block + number * blocks;
+            self.access(access, |device| {
+                let words = [device.identity.instance, block];
+                request(&mut device.server, (operation::READ, words), &[], to)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
+        let access = Access::Write(block);
+        check(self, access, from.len())?;
+        if self.kept.len() * self.block_size() + from.len() > KEPT_MAX {
+            self.flush()?;
+        }
+        let (size, blocks) = (self.block_size(), (BYTES_MAX / self.block_size()) as u64);
+        for (number, from) in (0..).zip(from.chunks(BYTES_MAX)) {
+            let block = block + number * blocks;
+            for (at, bytes) in (block..).zip(from.chunks(size)) {
+                self.kept.insert(at, bytes.into());
+            }
+            self.access(access, |device| {
+                let words = [device.identity.instance, block];
+                request(&mut device.server, (operation::WRITE, words), from, &mut [])
+            })?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.access(Access::Flush, |device| {
+            let words = [device.identity.instance, 0];
+            request(&mut device.server, (operation::FLUSH, words), &[], &mut [])
+        })?;
+        self.kept.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::block::recorder::Recorder;
+    use crate::block::{Blocks, CachedDevice};
+    use crate::local;
+
+    const BLOCKS: usize = 600;
+    const BLOCK: usize = 512;
+
+    /// A server with a cache, which dies of every so many requests, before or after it has done them.
+    struct Mortal {
+        disk: Recorder,
+        server: Blocks<CachedDevice<Recorder>>,
+        /// Requests until it dies, again and again.
+        life: Vec<u8>,
+        left: u8,
+        ends: u32,
+    }
+
+    fn server(disk: &Recorder) -> Blocks<CachedDevice<Recorder>> {
+        Blocks::new(CachedDevice::new(disk.clone(), 0), |_| true)
+    }
+
+    impl Mortal {
+        fn new(disk: &Recorder, life: Vec<u8>) -> Self {
+            Self {
+                server: server(disk),
+                disk: disk.clone(),
+                left: life.last().copied().unwrap_or(u8::MAX),
+                life,
+                ends: 0,
+            }
+        }
+    }
+
+    impl Ask for Mortal {
+        fn ask(&mut self, call: Call<'_>) -> Result<Words, Error> {
+            self.left = self.left.saturating_sub(1);
+            if self.left > 0 {
+                return Ok(local::call(&mut self.server, call));
+            }
+            self.ends += 1;
+            if self.ends.is_multiple_of(2) {
+                local::call(&mut self.server, call);
+            }
+            // Its cache is lost.
+            self.server = server(&self.disk);
+            self.left = self.life.pop().unwrap_or(u8::MAX);
+            Err(Error::ServerGone)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        /// Whenever its server dies, nothing that was written is lost, and what was flushed is on the disk.
+        #[test]
+        fn a_server_may_die(
+            calls in proptest::collection::vec((0..BLOCKS, 1..64_usize, 0..4_u8, any::<u8>()), 1..200),
+            // Enough to write all again.
+            life in proptest::collection::vec(100..=255_u8, 0..20),
+            seed in any::<u64>(),
+        ) {
+            let disk = Recorder::new(&vec![0; BLOCKS * BLOCK]);
+            let mut device = ServedDevice::open(Mortal::new(&disk, life)).unwrap();
+            let mut expected = disk.content();
+            for (at, count, what, fill) in calls {
+                let bytes = at * BLOCK..(at + count.min(BLOCKS - at)) * BLOCK;
+                match what {
+                    0 | 1 => {
+                        let mut read = vec![0; bytes.len()];
+                        device.read(at as u64, &mut read).unwrap();
+                        prop_assert_eq!(&read, &expected[bytes]);
+                    }
+                    2 => {
+                        expected[bytes.clone()].fill(fill);
+                        device.write(at as u64, &expected[bytes]).unwrap();
+                    }
+                    _ => {
+                        device.flush().unwrap();
+                        let crashed = disk.after_crash(disk.events(), BLOCK, seed);
+                        prop_assert!(crashed == expected);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_dies_again_and_again_is_given_up() {
+        let disk = Recorder::new(&[0; 4096]);
+        let opened = ServedDevice::open(Mortal::new(&disk, vec![1; 100]));
+        assert_eq!(opened.err().map(|error| error.errno), Some(Errno::EIO));
+    }
+
+    #[test]
+    fn a_device_is_one_process_s() {
+        let disk = Recorder::new(&[0; 4096]);
+        let mut blocks = Blocks::new(disk, |process| process == 7);
+        let identify = |blocks: &mut Blocks<Recorder>, sender| {
+            status(local::call_as(
+                blocks,
+                sender,
+                Call {
+                    operation: operation::IDENTIFY,
+                    ..Call::default()
+                },
+            ))
+        };
+        assert_eq!(identify(&mut blocks, 7), Ok(()));
+        assert_eq!(identify(&mut blocks, 8), Err(Errno::EBUSY));
+        assert_eq!(identify(&mut blocks, 7), Ok(()));
+        let other = local::call_as(
+            &mut blocks,
+            8,
+            Call {
+                operation: operation::FLUSH,
+                ..Call::default()
+            },
+        );
+        assert_eq!(status(other), Err(Errno::ESTALE));
+        let mut blocks = Blocks::new(Recorder::new(&[0; 4096]), |_| false);
+        assert_eq!(identify(&mut blocks, 7), Ok(()));
+        assert_eq!(identify(&mut blocks, 8), Ok(()));
+    }
+
+    #[test]
+    fn another_size_is_another_device() {
+        struct Changing(Blocks<Recorder>);
+        impl Ask for Changing {
+            fn ask(&mut self, call: Call<'_>) -> Result<Words, Error> {
+                if call.operation == operation::FLUSH {
+                    self.0 = Blocks::new(Recorder::new(&[0; 8192]), |_| true);
+                }
+                Ok(local::call(&mut self.0, call))
+            }
+        }
+        let first = Blocks::new(Recorder::new(&[0; 4096]), |_| true);
+        let mut device = ServedDevice::open(Changing(first)).unwrap();
+        assert_eq!(device.flush().unwrap_err().errno, Errno::ENXIO);
+    }
+}
