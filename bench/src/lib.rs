@@ -13,6 +13,7 @@
 //! the list there.
 
 pub mod benchmark;
+pub mod blocks;
 pub mod circumstances;
 mod counter;
 pub mod equipment;

@@ -99,6 +99,10 @@ kinds! {
     InterruptNmi = 16, "interrupt-nmi";
     /// The same of a program of a confined node, on a core shared by its monitor.
     InterruptMonitor = 17, "interrupt-monitor";
+    /// [`BLOCKS`](crate::blocks::COUNT) reads of blocks of a file.
+    BlockReads = 18, "block-reads";
+    /// The same, of which each tenth is a write.
+    BlockMix = 19, "block-mix";
 }
 
 impl Kind {
@@ -106,7 +110,8 @@ impl Kind {
     /// program, to a place in a kernel.
     #[must_use]
     pub fn is_of_paths(self) -> bool {
-        self as u32 >= Self::InterruptNative as u32
+        let paths = Self::InterruptNative as u32..=Self::InterruptMonitor as u32;
+        paths.contains(&(self as u32))
     }
 }
 
@@ -200,7 +205,12 @@ pub struct Machine {
     pub executed: u64,
     /// Translated instructions.
     pub translated: u64,
+    /// Executed instructions of each of its first cores.
+    pub cores: [u64; CORES],
 }
+
+/// Cores of which each is counted.
+pub const CORES: usize = 8;
 
 impl Machine {
     /// Returns what has been added since `before`.
@@ -209,6 +219,7 @@ impl Machine {
         Self {
             executed: self.executed - before.executed,
             translated: self.translated - before.translated,
+            cores: std::array::from_fn(|core| self.cores[core] - before.cores[core]),
         }
     }
 }

@@ -18,6 +18,7 @@ use insula_driver::tsc;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::mman::{MmapAdvise, madvise};
 
+use crate::blocks::{self, Blocks};
 use crate::marks::Kind;
 
 /// Calls in a round, and earlier ones that are not counted.
@@ -181,6 +182,13 @@ pub fn marked(kind: Kind, path: &Path) -> io::Result<Ticks> {
             let start = || Command::new(path).status().map(drop);
             (0..WARM_STARTS).try_for_each(|_| start())?;
             between(kind, start)
+        }
+        Kind::BlockReads | Kind::BlockMix => {
+            let updates = kind == Kind::BlockMix;
+            let mut blocks = Blocks::open(path, updates)?;
+            between(kind, || {
+                (0..blocks::COUNT).try_for_each(|_| blocks.access())
+            })
         }
         Kind::NodeLwk
         | Kind::NodeLinux

@@ -175,6 +175,7 @@ mod tests {
         Machine {
             executed: 2 * translated,
             translated,
+            ..Machine::default()
         }
     }
 

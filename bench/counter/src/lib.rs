@@ -88,10 +88,11 @@ impl Counter {
 
     /// Returns the counts of all cores so far.
     fn machine(&self) -> Machine {
-        let executed = (0..CORES as u32).filter_map(|core| self.on(core, |core| core.executed()));
+        let executed = |core| self.on(core, |core| core.executed()).unwrap_or_default();
         Machine {
-            executed: executed.sum(),
+            executed: (0..CORES as u32).map(executed).sum(),
             translated: self.translated.load(Ordering::Relaxed),
+            cores: std::array::from_fn(|core| executed(core as u32)),
         }
     }
 

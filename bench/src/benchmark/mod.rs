@@ -3,6 +3,7 @@
 //! To add one: write `NAME.rs` here with a `pub(super) const BENCHMARK` and add it to the list
 //! below.
 
+mod ant;
 mod boot_options;
 mod call_path;
 mod channel_bulk;
@@ -70,6 +71,9 @@ pub const ALL: &[&Benchmark] = &[
     &start_path::BENCHMARK,
     &lwk_program::BENCHMARK,
     &server::BENCHMARK,
+    &ant::READ,
+    &ant::PATH,
+    &ant::BONNIE,
     &exec::BENCHMARK,
     &run_to_output::BENCHMARK,
     &fs::BENCHMARK,

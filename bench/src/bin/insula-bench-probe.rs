@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use insula_bench::marks::Kind;
 use insula_bench::primitive::Primitive;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, starts, through};
-use insula_bench::{held, http, responder, tcp};
+use insula_bench::{blocks, held, http, responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
                      | polling | flood | rings FILE | hold BYTES TURNS | primitive NAME \
-                     | starts PROGRAM | get PORT";
+                     | starts PROGRAM | get PORT \
+                     | blocks FILE reads|mix | blocks FILE COUNT PROCESSES";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,16 @@ fn main() -> ExitCode {
         },
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
+        ["blocks", file, "reads"] => Some(blocks::each(file.as_ref(), false)),
+        ["blocks", file, "mix"] => Some(blocks::each(file.as_ref(), true)),
+        ["blocks", "when-told", file, count] => {
+            let count = count.parse().ok();
+            count.map(|count| blocks::when_told(file.as_ref(), count))
+        }
+        ["blocks", file, count, processes] => match (count.parse(), processes.parse()) {
+            (Ok(count), Ok(processes)) => Some(blocks::by_many(file.as_ref(), count, processes)),
+            _ => None,
+        },
         ["starts", program] => Some(starts(program)),
         ["get", port] => port.parse().ok().map(http::get),
         ["primitive", name] => Primitive::of(name).map(Primitive::measure),

@@ -38,7 +38,7 @@ pub use namespace::{NAMESPACE_ADDRESS, in_namespace, make_namespace};
 pub use network_guest::{GUEST_ADDRESS, NetworkGuest};
 pub use others::{Events, Pipes, PolledRings, pin};
 pub use peer::Peer;
-pub use probe::{LwkNode, PROBE, Place, output, program};
+pub use probe::{LwkNode, NODE, PROBE, Place, Round, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
 
 use crate::microvm::{Executor, Microvm, SHORTER_BOOT};

@@ -10,7 +10,8 @@ use crate::marks::Kind;
 
 /// Program that measures from within: see [`crate::probe`].
 pub const PROBE: &str = "/payload/bin/insula-bench-probe";
-const NODE: &str = "quiet";
+/// Name of the node.
+pub const NODE: &str = "quiet";
 
 /// Place where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +43,15 @@ impl<'a> LwkNode<'a> {
     /// # Errors
     /// When it does not start.
     pub fn start(inside: &'a Inside, core: usize) -> Result<Self, Finding> {
-        let core = core.to_string();
-        let words = ["--image", "lwk", "--cpu-list", &core, "--memory", "512M"];
+        Self::start_on(inside, &core.to_string())
+    }
+
+    /// Starts it on those cores, as a list.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_on(inside: &'a Inside, cores: &str) -> Result<Self, Finding> {
+        let words = ["--image", "lwk", "--cpu-list", cores, "--memory", "512M"];
         inside.command.start(NODE, &words)?;
         let tsc_khz = inside.driver.machine()?.0.tsc_khz;
         Ok(Self { inside, tsc_khz })
@@ -54,7 +62,15 @@ impl<'a> LwkNode<'a> {
     /// # Errors
     /// When it fails.
     pub fn round(&self, place: Place, words: &[&str]) -> Result<Round, Finding> {
-        let text = output(self.inside, place, &[&[PROBE], words].concat())?;
+        self.measured(program(self.inside, place, &[&[PROBE], words].concat()))
+    }
+
+    /// Runs a command that runs the probe, and returns what that has measured.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn measured(&self, mut command: Command) -> Result<Round, Finding> {
+        let text = succeeded(&mut command)?;
         let us = |ticks: f64| ticks * 1e3 / f64::from(self.tsc_khz);
         let ticks: Vec<f64> = text
             .split_whitespace()
@@ -92,11 +108,15 @@ impl<'a> LwkNode<'a> {
 /// # Errors
 /// When it fails.
 pub fn output(inside: &Inside, place: Place, words: &[&str]) -> Result<String, Finding> {
-    let mut program = program(inside, place, words);
-    let output = program.output()?;
+    succeeded(&mut program(inside, place, words))
+}
+
+/// Output of a command.
+fn succeeded(command: &mut Command) -> Result<String, Finding> {
+    let output = command.output()?;
     Finding::unless(output.status.success(), || {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        format!("{words:?} {place:?}: {}: {error}", output.status)
+        format!("{command:?}: {}: {error}", output.status)
     })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

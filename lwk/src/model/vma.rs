@@ -2,12 +2,15 @@
 //!
 //! Pure: it handles neither frames nor page tables.
 
+mod recent;
+
 use alloc::collections::BTreeMap;
 
 use bitflags::bitflags;
 
 use crate::hw::memory::room;
 use crate::model::errno::Errno;
+use crate::model::vma::recent::Recent;
 
 /// Size of a page, in bytes.
 pub const PAGE: u64 = 4096;
@@ -146,6 +149,7 @@ pub struct VmaMap {
     /// Number of VMAs that map each shared-memory object.
     object_vmas: BTreeMap<u64, u32>,
     gap_cache: GapCache,
+    recent: Recent<Vma>,
 }
 
 /// Result of the last search for a gap, so that the next one can continue from there.
@@ -162,8 +166,15 @@ impl VmaMap {
     /// Returns the VMA that contains an address.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<Vma> {
+        if let Some(vma) = self.recent.find(address) {
+            return Some(vma);
+        }
         let (_, vma) = self.by_start.range(..=address).next_back()?;
-        (address < vma.end).then_some(*vma)
+        if address >= vma.end {
+            return None;
+        }
+        self.recent.note(address, vma.start..vma.end, *vma);
+        Some(*vma)
     }
 
     /// Returns the VMAs that overlap a range, whole.
@@ -307,10 +318,12 @@ impl VmaMap {
         if let Some(object) = vma.object {
             *self.object_vmas.entry(object.number).or_default() += 1;
         }
+        self.recent.clear();
         self.by_start.insert(vma.start, vma);
     }
 
     fn take(&mut self, vma: &Vma) {
+        self.recent.clear();
         self.by_start.remove(&vma.start);
         self.bytes -= vma.bytes();
         self.locked_bytes -= vma.locked_bytes();

@@ -1,11 +1,14 @@
 //! A block device with a cache in front of it: what is written goes to the device later.
 //!
 //! [`BlockDevice`] allows that: nothing must be durable before a flush, and the order of writes is free until
-//! then. If the device fails while something is written back, that stays in the cache, and whoever caused it
+//! then. If the device fails while something is written back, that stays in the cache, and the caller of that access
 //! gets the error.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use hashbrown::HashMap;
+
+use super::recency::{Recency, Used};
 use super::{Access, BlockDevice, DeviceError, check};
 
 /// Bytes of a page of the cache, if the device's blocks are not larger.
@@ -18,8 +21,8 @@ const RUN: usize = 256 << 10;
 #[derive(Debug)]
 struct Page {
     bytes: Box<[u8]>,
-    /// Key among the ages; 0 of a dirty page, which has none.
-    used: u64,
+    /// Its last use; none of a dirty page.
+    used: Used,
 }
 
 /// A device and its cache.
@@ -29,9 +32,8 @@ pub struct CachedDevice<D> {
     page_bytes: usize,
     capacity: usize,
     pages: HashMap<u64, Page>,
-    /// Clean pages by their last use.
-    ages: BTreeMap<u64, u64>,
-    clock: u64,
+    /// The clean pages.
+    recency: Recency,
     dirty: BTreeSet<u64>,
 }
 
@@ -44,8 +46,7 @@ impl<D: BlockDevice> CachedDevice<D> {
             page_bytes,
             capacity: (bytes / page_bytes).max(PAGES_MIN),
             pages: HashMap::new(),
-            ages: BTreeMap::new(),
-            clock: 0,
+            recency: Recency::default(),
             dirty: BTreeSet::new(),
         }
     }
@@ -97,8 +98,9 @@ impl<D: BlockDevice> CachedDevice<D> {
     }
 
     fn insert(&mut self, page: u64, bytes: Box<[u8]>) {
-        if let Some(before) = self.pages.insert(page, Page { bytes, used: 0 }) {
-            self.ages.remove(&before.used);
+        let used = Used::default();
+        if let Some(mut before) = self.pages.insert(page, Page { bytes, used }) {
+            self.recency.leave(&mut before.used);
         }
         self.touch(page);
     }
@@ -108,17 +110,14 @@ impl<D: BlockDevice> CachedDevice<D> {
         if self.dirty.contains(&page) {
             return;
         }
-        self.clock += 1;
         if let Some(found) = self.pages.get_mut(&page) {
-            self.ages.remove(&found.used);
-            found.used = self.clock;
-            self.ages.insert(self.clock, page);
+            self.recency.touch(page, &mut found.used);
         }
     }
 
     fn mark_dirty(&mut self, page: u64) {
         if let Some(found) = self.pages.get_mut(&page) {
-            self.ages.remove(&std::mem::take(&mut found.used));
+            self.recency.leave(&mut found.used);
         }
         self.dirty.insert(page);
     }
@@ -129,7 +128,7 @@ impl<D: BlockDevice> CachedDevice<D> {
             self.write_back()?;
         }
         while self.pages.len() > self.capacity {
-            let Some((_, oldest)) = self.ages.pop_first() else {
+            let Some(oldest) = self.recency.pop_oldest() else {
                 break;
             };
             self.pages.remove(&oldest);

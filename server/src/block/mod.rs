@@ -10,6 +10,7 @@
 mod blocks;
 mod cached;
 mod file;
+pub(crate) mod recency;
 #[cfg(test)]
 pub(crate) mod recorder;
 mod served;

@@ -4,10 +4,13 @@
 //! to them (`data=ordered`). Blocks with metadata are written by the journal alone. All others can be
 //! dropped, and are when there are more than the capacity.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
 
 use super::error::{Error, Result};
 use crate::block::BlockDevice;
+use crate::block::recency::{Recency, Used};
 
 /// What a block is changed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +24,8 @@ pub(super) enum Kind {
 #[derive(Debug)]
 struct Slot {
     bytes: Box<[u8]>,
-    /// Key among the ages; 0 of a dirty block, which has none.
-    used: u64,
+    /// Its last use; none of a dirty block.
+    used: Used,
     /// Its checksum was right when it was read, or was set since.
     is_verified: bool,
 }
@@ -35,9 +38,8 @@ pub(super) struct Cache<D> {
     /// Most blocks, if they can be dropped.
     capacity: usize,
     slots: HashMap<u64, Slot>,
-    /// Clean blocks by their last use.
-    ages: BTreeMap<u64, u64>,
-    clock: u64,
+    /// The clean blocks.
+    recency: Recency,
     data: BTreeSet<u64>,
     metadata: BTreeSet<u64>,
     /// Counts changes.
@@ -52,8 +54,7 @@ impl<D: BlockDevice> Cache<D> {
             block_size,
             capacity: (bytes / block_size).max(64),
             slots: HashMap::new(),
-            ages: BTreeMap::new(),
-            clock: 0,
+            recency: Recency::default(),
             data: BTreeSet::new(),
             metadata: BTreeSet::new(),
             changes: 0,
@@ -87,8 +88,13 @@ impl<D: BlockDevice> Cache<D> {
     /// Returns a block.
     pub(super) fn get(&mut self, block: u64) -> Result<&[u8]> {
         self.load(block)?;
-        self.touch(block);
-        Ok(&self.slot(block)?.bytes)
+        let is_dirty = self.data.contains(&block) || self.metadata.contains(&block);
+        let slot = self.slots.get_mut(&block);
+        let slot = slot.ok_or(Error::Damaged("a block that was dropped"))?;
+        if !is_dirty {
+            self.recency.touch(block, &mut slot.used);
+        }
+        Ok(&slot.bytes)
     }
 
     /// Whether a block that is cached needs no check of its checksum.
@@ -127,8 +133,8 @@ impl<D: BlockDevice> Cache<D> {
     pub(super) fn forget(&mut self, block: u64) {
         self.data.remove(&block);
         self.metadata.remove(&block);
-        if let Some(slot) = self.slots.remove(&block) {
-            self.ages.remove(&slot.used);
+        if let Some(mut slot) = self.slots.remove(&block) {
+            self.recency.leave(&mut slot.used);
         }
     }
 
@@ -184,7 +190,7 @@ impl<D: BlockDevice> Cache<D> {
 
     fn insert(&mut self, block: u64, bytes: Box<[u8]>) {
         while self.slots.len() >= self.capacity {
-            let Some((_, oldest)) = self.ages.pop_first() else {
+            let Some(oldest) = self.recency.pop_oldest() else {
                 break;
             };
             self.slots.remove(&oldest);
@@ -193,7 +199,7 @@ impl<D: BlockDevice> Cache<D> {
             block,
             Slot {
                 bytes,
-                used: 0,
+                used: Used::default(),
                 is_verified: false,
             },
         );
@@ -205,11 +211,8 @@ impl<D: BlockDevice> Cache<D> {
         if self.data.contains(&block) || self.metadata.contains(&block) {
             return;
         }
-        self.clock += 1;
         if let Some(slot) = self.slots.get_mut(&block) {
-            self.ages.remove(&slot.used);
-            slot.used = self.clock;
-            self.ages.insert(self.clock, block);
+            self.recency.touch(block, &mut slot.used);
         }
     }
 
@@ -219,9 +222,9 @@ impl<D: BlockDevice> Cache<D> {
         if kind == Kind::Data && self.data.len() >= self.capacity / 2 {
             self.write_data()?;
         }
-        let slot = self.slot(block)?;
-        let used = std::mem::take(&mut slot.used);
-        self.ages.remove(&used);
+        if let Some(slot) = self.slots.get_mut(&block) {
+            self.recency.leave(&mut slot.used);
+        }
         match kind {
             Kind::Metadata => self.metadata.insert(block),
             Kind::Data => self.data.insert(block),

@@ -5,10 +5,10 @@ use nix::libc;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Ext4;
 use super::cache::Kind;
 use super::checksum::crc32c;
 use super::error::{Error, Result};
+use super::{Ext4, INODES_MAX};
 use crate::block::BlockDevice;
 use crate::files::{Attributes, FileType, Time};
 
@@ -322,6 +322,23 @@ impl<D: BlockDevice> Ext4<D> {
 
     /// Reads any inode.
     pub(super) fn load(&mut self, number: u32) -> Result<Inode> {
+        if let Some(inode) = self.inodes.get(&number) {
+            return Ok(inode.clone());
+        }
+        let inode = self.load_checked(number)?;
+        self.keep(&inode);
+        Ok(inode)
+    }
+
+    /// Keeps what was read, so that it is not read and checked again.
+    fn keep(&mut self, inode: &Inode) {
+        if self.inodes.len() >= INODES_MAX {
+            self.inodes.clear();
+        }
+        self.inodes.insert(inode.number, inode.clone());
+    }
+
+    fn load_checked(&mut self, number: u32) -> Result<Inode> {
         let (block, at) = self.place_of(number)?;
         let size = self.superblock.inode_size();
         let (seed, has_checksums) = (self.superblock.seed(), self.superblock.has_checksums());
@@ -393,6 +410,7 @@ impl<D: BlockDevice> Ext4<D> {
             bytes[CHECKSUM].copy_from_slice(&(checksum as u16).to_le_bytes());
             bytes[CHECKSUM_HIGH].copy_from_slice(&((checksum >> 16) as u16).to_le_bytes());
         }
+        self.keep(inode);
         Ok(())
     }
 }

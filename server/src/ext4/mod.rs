@@ -46,11 +46,14 @@ mod transaction;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use hashbrown::HashMap;
+
 use self::allocate::Freed;
 use self::cache::Cache;
 pub use self::error::Error;
 use self::extent::Extent;
 use self::group::Group;
+use self::inode::Inode;
 use self::journal::Journal;
 use self::superblock::Superblock;
 
@@ -72,7 +75,12 @@ pub struct Ext4<D> {
     stopped: Option<Error>,
     /// The extent that was found last, and the inode that has it.
     recent: Option<(u32, Extent)>,
+    /// Inodes that were read or stored: as they are in the cache of blocks, and checked.
+    inodes: HashMap<u32, Inode>,
 }
+
+/// Most inodes that are kept so.
+const INODES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use hashbrown::HashMap;
+
 use super::Ext4;
 use super::allocate::Freed;
 use super::cache::{Cache, Kind};
@@ -34,6 +36,7 @@ impl<D: BlockDevice> Ext4<D> {
             began: None,
             stopped: None,
             recent: None,
+            inodes: HashMap::new(),
         };
         if fs.open_journal()? {
             fs = fs.reload(cache_bytes)?;
@@ -58,6 +61,7 @@ impl<D: BlockDevice> Ext4<D> {
             cache,
             superblock,
             recent: None,
+            inodes: HashMap::new(),
             ..self
         })
     }

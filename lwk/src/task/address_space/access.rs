@@ -105,15 +105,18 @@ impl AddressSpace {
         if vma.flags.contains(VmaFlags::BASE) {
             return self.translate_base(&vma, address, access);
         }
-        let resolved = match self.table().find(address) {
-            None => self.fault(address, access),
-            Some(page) if access.contains(Protection::WRITE) && is_copied_on_write(&page) => {
-                self.own(address)
+        let writes = access.contains(Protection::WRITE);
+        let page = match self.table().find(address) {
+            Some(page) if !(writes && is_copied_on_write(&page)) => page,
+            found => {
+                let resolved = match found {
+                    None => self.fault(address, access),
+                    Some(_) => self.own(address),
+                };
+                resolved.map_err(|_| Errno::EFAULT)?;
+                self.table().find(address).ok_or(Errno::EFAULT)?
             }
-            Some(_) => Ok(()),
         };
-        resolved.map_err(|_| Errno::EFAULT)?;
-        let page = self.table().find(address).ok_or(Errno::EFAULT)?;
         let skip = address - page.start;
         let room = (page.size.bytes() - skip).min(vma.end - address);
         Ok((PhysAddr(page.frame.0 + skip), room as usize))

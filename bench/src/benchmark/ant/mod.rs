@@ -1,0 +1,11 @@
+//! Servers spread over the cores of a node, as the AnT paper has them: application (A), file server (F) and block
+//! server (B), each with a core of its own or together.
+
+mod bonnie;
+mod path;
+mod read;
+mod servers;
+
+pub(super) use bonnie::BENCHMARK as BONNIE;
+pub(super) use path::BENCHMARK as PATH;
+pub(super) use read::BENCHMARK as READ;

@@ -1,0 +1,181 @@
+//! The servers, and programs that use them.
+
+use std::fs;
+use std::process::Command;
+
+use testbed::base::Finding;
+
+use crate::blocks::BLOCK;
+use crate::inside::{Inside, LwkNode, NODE, PROBE, Place, Round, program, run};
+
+/// Cores of the node: the base keeps one.
+const CORES: &str = "1-3";
+/// The core that the base keeps.
+const BASE_CORE: usize = 0;
+/// The disk of the block server: a file of the base.
+const DISK: &str = "/var/tmp/ant.ext4";
+/// Where programs find the file server, and where on the base the same files are.
+const MOUNT: &str = "/mnt/ant";
+const ON_BASE: &str = "/var/tmp/ant";
+/// The file that is read, with more blocks than the file server's small cache has, and as the paper's.
+pub(super) const LARGE: &str = "large";
+pub(super) const SMALL: &str = "small";
+const SIZES: [(&str, usize); 2] = [(LARGE, 512), (SMALL, 32)];
+/// The file server's cache when it is to ask the block server, and when it needs not to.
+const CACHES: [&str; 2] = ["256K", "16M"];
+
+/// Who has which core of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placement {
+    /// The core of the application, the file server and the block server.
+    pub(super) cores: [&'static str; 3],
+    /// Whether the file server has all blocks in its own cache.
+    pub(super) has_cache: bool,
+}
+
+/// A place with its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Files {
+    /// The base, and its ext4.
+    Base,
+    /// The node, by calls to the base.
+    Delegated,
+    /// The node, and its servers.
+    Served(Placement),
+}
+
+const fn served(cores: [&'static str; 3], has_cache: bool) -> Files {
+    Files::Served(Placement { cores, has_cache })
+}
+
+/// All places, with the ends of their rows' ids, in the order in which they are measured.
+pub(super) const ALL: [(&str, Files); 9] = [
+    ("base", Files::Base),
+    ("delegated", Files::Delegated),
+    ("af", served(["0", "0", "2"], true)),
+    ("a-f", served(["0", "1", "2"], true)),
+    ("afb", served(["0", "0", "0"], false)),
+    ("af-b", served(["0", "0", "1"], false)),
+    ("a-fb", served(["0", "1", "1"], false)),
+    ("ab-f", served(["0", "1", "0"], false)),
+    ("a-f-b", served(["0", "1", "2"], false)),
+];
+
+/// A node with its servers.
+pub(super) struct Servers<'a> {
+    inside: &'a Inside,
+    pub(super) node: LwkNode<'a>,
+    /// The file server's cache.
+    cache: Option<&'static str>,
+}
+
+impl<'a> Servers<'a> {
+    /// Starts a node with a block server, and writes the files.
+    pub(super) fn start(inside: &'a Inside) -> Result<Self, Finding> {
+        let node = LwkNode::start_on(inside, CORES)?;
+        run(Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "4096", DISK, "64M"]))?;
+        let block = [
+            "servers",
+            "start",
+            NODE,
+            "block",
+            "--",
+            "/payload/bin/insula-blocks",
+        ];
+        let device = ["--device", DISK, "--cache", "32M"];
+        inside.command.run(&[&block[..], &device].concat())?;
+        fs::create_dir_all(ON_BASE)?;
+        let mut servers = Self {
+            inside,
+            node,
+            cache: None,
+        };
+        servers.start_files(CACHES[1])?;
+        for (name, blocks) in SIZES {
+            let size = (blocks * BLOCK).to_string();
+            fs::write(format!("{ON_BASE}/{name}"), vec![7; blocks * BLOCK])?;
+            let copy =
+                format!("head -c {size} {ON_BASE}/{name} > {MOUNT}/{name} && sync {MOUNT}/{name}");
+            run(&mut servers.there("0", &["sh", "-c", &copy]))?;
+        }
+        Ok(servers)
+    }
+
+    /// Starts the file server with a cache of that size, in place of one with another.
+    fn start_files(&mut self, cache: &'static str) -> Result<(), Finding> {
+        if self.cache == Some(cache) {
+            return Ok(());
+        }
+        if self.cache.is_some() {
+            self.inside
+                .command
+                .run(&["servers", "stop", NODE, "file"])?;
+        }
+        let file = [
+            "servers",
+            "start",
+            NODE,
+            "file",
+            "--",
+            "/payload/bin/insula-files",
+        ];
+        let device = ["ext4", "--device", "server:block", "--cache", cache];
+        self.inside.command.run(&[&file[..], &device].concat())?;
+        self.cache = Some(cache);
+        Ok(())
+    }
+
+    /// Puts the servers where they are to be.
+    fn place(&mut self, placement: Placement) -> Result<(), Finding> {
+        self.start_files(CACHES[usize::from(placement.has_cache)])?;
+        let [_, file, block] = placement.cores;
+        for (name, core) in [("file", file), ("block", block)] {
+            self.inside
+                .command
+                .run(&["servers", "move", NODE, name, core])?;
+        }
+        Ok(())
+    }
+
+    /// A program on a core of the node with the servers' files.
+    fn there(&self, core: &str, words: &[&str]) -> Command {
+        let mut command = self.inside.command.prepare();
+        let mount = format!("{MOUNT}=file");
+        command.args(["exec", "--mount", &mount, NODE, "--", "taskset", "-c", core]);
+        command.args(words);
+        command
+    }
+
+    /// Has the probe access a file; `words` surround its path.
+    pub(super) fn probe(
+        &mut self,
+        files: Files,
+        (before, file, after): (&[&str], &str, &[&str]),
+    ) -> Result<Round, Finding> {
+        let folder = match files {
+            Files::Served(_) => MOUNT,
+            _ => ON_BASE,
+        };
+        let path = format!("{folder}/{file}");
+        let words = [&[PROBE][..], before, &[&path], after].concat();
+        let command = match files {
+            Files::Base => program(self.inside, Place::Base(BASE_CORE), &words),
+            Files::Delegated => program(self.inside, Place::Lwk, &words),
+            Files::Served(placement) => {
+                self.place(placement)?;
+                self.there(placement.cores[0], &words)
+            }
+        };
+        self.node.measured(command)
+    }
+
+    /// Ends all.
+    pub(super) fn end(self) -> Result<(), Finding> {
+        for name in ["file", "block"] {
+            self.inside.command.run(&["servers", "stop", NODE, name])?;
+        }
+        self.node.remove()?;
+        fs::remove_file(DISK)?;
+        Ok(fs::remove_dir_all(ON_BASE)?)
+    }
+}
