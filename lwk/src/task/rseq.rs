@@ -6,7 +6,7 @@
 use alloc::boxed::Box;
 
 use crate::model::errno::Errno;
-use crate::model::rseq::{ALIGNMENT, Registration, SIZE_MIN, Sequence};
+use crate::model::rseq::{ALIGNMENT, FEATURES_SIZE, Registration, SIZE_MIN, Sequence};
 use crate::model::signals::info::Info;
 use crate::model::signals::number;
 use crate::model::vma::PAGE;
@@ -78,10 +78,7 @@ pub(crate) fn resume(thread: &mut Thread) {
     };
     let (core, rip) = (thread.core, thread.context.registers.rip);
     let mut space = thread.process.space();
-    let stored = abort_sequence(&mut space, registered, rip).and_then(|abort| {
-        store_core(&mut space, registered, core)?;
-        Ok(abort)
-    });
+    let stored = update(&mut space, registered, (core, rip));
     drop(space);
     match stored {
         Ok(abort) => thread.context.registers.rip = abort.unwrap_or(rip),
@@ -91,6 +88,32 @@ pub(crate) fn resume(thread: &mut Thread) {
         }
         Err(_) => fail(thread),
     }
+}
+
+/// Updates an area. Returns the abort handler's address if the thread is in a critical section.
+fn update(
+    space: &mut AddressSpace,
+    registered: Registration,
+    (core, rip): (u32, u64),
+) -> Result<Option<u64>, Errno> {
+    let mut area = [0; FEATURES_SIZE as usize];
+    space.read(registered.area, &mut area)?;
+    // Mostly there is nothing to do.
+    if area == area_of(core) {
+        return Ok(None);
+    }
+    let abort = abort_sequence(space, registered, rip)?;
+    store_core(space, registered, core)?;
+    Ok(abort)
+}
+
+/// What an area has on a core outside of any critical section.
+fn area_of(core: u32) -> [u8; FEATURES_SIZE as usize] {
+    let mut area = [0; FEATURES_SIZE as usize];
+    for at in [0, 4, AT_NODE as usize + 4] {
+        area[at..at + 4].copy_from_slice(&core.to_le_bytes());
+    }
+    area
 }
 
 fn fail(thread: &mut Thread) {

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
+use lru::LruCache;
 
-use super::recency::{Recency, Used};
 use super::{Access, BlockDevice, DeviceError, check};
 
 /// Bytes of a page of the cache, if the device's blocks are not larger.
@@ -18,22 +18,15 @@ const PAGES_MIN: usize = 16;
 /// Most bytes that are written back at once.
 const RUN: usize = 256 << 10;
 
-#[derive(Debug)]
-struct Page {
-    bytes: Box<[u8]>,
-    /// Its last use; none of a dirty page.
-    used: Used,
-}
-
 /// A device and its cache.
 #[derive(Debug)]
 pub struct CachedDevice<D> {
     device: D,
     page_bytes: usize,
     capacity: usize,
-    pages: HashMap<u64, Page>,
-    /// The clean pages.
-    recency: Recency,
+    pages: HashMap<u64, Box<[u8]>>,
+    /// The clean ones, by their last use.
+    clean: LruCache<u64, ()>,
     dirty: BTreeSet<u64>,
 }
 
@@ -46,7 +39,7 @@ impl<D: BlockDevice> CachedDevice<D> {
             page_bytes,
             capacity: (bytes / page_bytes).max(PAGES_MIN),
             pages: HashMap::new(),
-            recency: Recency::default(),
+            clean: LruCache::unbounded(),
             dirty: BTreeSet::new(),
         }
     }
@@ -98,27 +91,19 @@ impl<D: BlockDevice> CachedDevice<D> {
     }
 
     fn insert(&mut self, page: u64, bytes: Box<[u8]>) {
-        let used = Used::default();
-        if let Some(mut before) = self.pages.insert(page, Page { bytes, used }) {
-            self.recency.leave(&mut before.used);
-        }
+        self.pages.insert(page, bytes);
         self.touch(page);
     }
 
     /// Makes a clean page the youngest.
     fn touch(&mut self, page: u64) {
-        if self.dirty.contains(&page) {
-            return;
-        }
-        if let Some(found) = self.pages.get_mut(&page) {
-            self.recency.touch(page, &mut found.used);
+        if !self.dirty.contains(&page) {
+            self.clean.put(page, ());
         }
     }
 
     fn mark_dirty(&mut self, page: u64) {
-        if let Some(found) = self.pages.get_mut(&page) {
-            self.recency.leave(&mut found.used);
-        }
+        self.clean.pop(&page);
         self.dirty.insert(page);
     }
 
@@ -128,7 +113,7 @@ impl<D: BlockDevice> CachedDevice<D> {
             self.write_back()?;
         }
         while self.pages.len() > self.capacity {
-            let Some(oldest) = self.recency.pop_oldest() else {
+            let Some((oldest, ())) = self.clean.pop_lru() else {
                 break;
             };
             self.pages.remove(&oldest);
@@ -142,7 +127,7 @@ impl<D: BlockDevice> CachedDevice<D> {
         for run in dirty.chunk_by(|one, next| one + 1 == *next) {
             for run in run.chunks(RUN / self.page_bytes.min(RUN)) {
                 let of_each = run.iter().filter_map(|page| self.pages.get(page));
-                let bytes: Vec<_> = of_each.flat_map(|page| &page.bytes[..]).copied().collect();
+                let bytes: Vec<_> = of_each.flat_map(|page| &page[..]).copied().collect();
                 self.device.write(run[0] * self.ratio(), &bytes)?;
                 for &page in run {
                     self.dirty.remove(&page);
@@ -177,7 +162,7 @@ impl<D: BlockDevice> BlockDevice for CachedDevice<D> {
             for (page, offset, range) in parts {
                 let length = range.len();
                 if let Some(found) = self.pages.get(&page) {
-                    to[range].copy_from_slice(&found.bytes[offset..offset + length]);
+                    to[range].copy_from_slice(&found[offset..offset + length]);
                 }
                 self.touch(page);
             }
@@ -195,7 +180,7 @@ impl<D: BlockDevice> BlockDevice for CachedDevice<D> {
                 false => {
                     self.load(page..=page)?;
                     if let Some(found) = self.pages.get_mut(&page) {
-                        found.bytes[offset..offset + range.len()].copy_from_slice(&from[range]);
+                        found[offset..offset + range.len()].copy_from_slice(&from[range]);
                     }
                 }
             }

@@ -10,7 +10,6 @@
 mod blocks;
 mod cached;
 mod file;
-pub(crate) mod recency;
 #[cfg(test)]
 pub(crate) mod recorder;
 mod served;

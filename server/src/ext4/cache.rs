@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
+use lru::LruCache;
 
 use super::error::{Error, Result};
 use crate::block::BlockDevice;
-use crate::block::recency::{Recency, Used};
 
 /// What a block is changed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,6 @@ pub(super) enum Kind {
 #[derive(Debug)]
 struct Slot {
     bytes: Box<[u8]>,
-    /// Its last use; none of a dirty block.
-    used: Used,
     /// Its checksum was right when it was read, or was set since.
     is_verified: bool,
 }
@@ -38,8 +36,8 @@ pub(super) struct Cache<D> {
     /// Most blocks, if they can be dropped.
     capacity: usize,
     slots: HashMap<u64, Slot>,
-    /// The clean blocks.
-    recency: Recency,
+    /// The clean ones, by their last use.
+    clean: LruCache<u64, ()>,
     data: BTreeSet<u64>,
     metadata: BTreeSet<u64>,
     /// Counts changes.
@@ -54,7 +52,7 @@ impl<D: BlockDevice> Cache<D> {
             block_size,
             capacity: (bytes / block_size).max(64),
             slots: HashMap::new(),
-            recency: Recency::default(),
+            clean: LruCache::unbounded(),
             data: BTreeSet::new(),
             metadata: BTreeSet::new(),
             changes: 0,
@@ -88,13 +86,8 @@ impl<D: BlockDevice> Cache<D> {
     /// Returns a block.
     pub(super) fn get(&mut self, block: u64) -> Result<&[u8]> {
         self.load(block)?;
-        let is_dirty = self.data.contains(&block) || self.metadata.contains(&block);
-        let slot = self.slots.get_mut(&block);
-        let slot = slot.ok_or(Error::Damaged("a block that was dropped"))?;
-        if !is_dirty {
-            self.recency.touch(block, &mut slot.used);
-        }
-        Ok(&slot.bytes)
+        self.touch(block);
+        Ok(&self.slot(block)?.bytes)
     }
 
     /// Whether a block that is cached needs no check of its checksum.
@@ -133,9 +126,8 @@ impl<D: BlockDevice> Cache<D> {
     pub(super) fn forget(&mut self, block: u64) {
         self.data.remove(&block);
         self.metadata.remove(&block);
-        if let Some(mut slot) = self.slots.remove(&block) {
-            self.recency.leave(&mut slot.used);
-        }
+        self.clean.pop(&block);
+        self.slots.remove(&block);
     }
 
     /// Writes all data.
@@ -190,7 +182,7 @@ impl<D: BlockDevice> Cache<D> {
 
     fn insert(&mut self, block: u64, bytes: Box<[u8]>) {
         while self.slots.len() >= self.capacity {
-            let Some(oldest) = self.recency.pop_oldest() else {
+            let Some((oldest, ())) = self.clean.pop_lru() else {
                 break;
             };
             self.slots.remove(&oldest);
@@ -199,7 +191,6 @@ impl<D: BlockDevice> Cache<D> {
             block,
             Slot {
                 bytes,
-                used: Used::default(),
                 is_verified: false,
             },
         );
@@ -208,11 +199,9 @@ impl<D: BlockDevice> Cache<D> {
 
     /// Makes a clean block the youngest.
     fn touch(&mut self, block: u64) {
-        if self.data.contains(&block) || self.metadata.contains(&block) {
-            return;
-        }
-        if let Some(slot) = self.slots.get_mut(&block) {
-            self.recency.touch(block, &mut slot.used);
+        let is_clean = self.clean.get(&block).is_some();
+        if !is_clean && !self.data.contains(&block) && !self.metadata.contains(&block) {
+            self.clean.put(block, ());
         }
     }
 
@@ -222,9 +211,7 @@ impl<D: BlockDevice> Cache<D> {
         if kind == Kind::Data && self.data.len() >= self.capacity / 2 {
             self.write_data()?;
         }
-        if let Some(slot) = self.slots.get_mut(&block) {
-            self.recency.leave(&mut slot.used);
-        }
+        self.clean.pop(&block);
         match kind {
             Kind::Metadata => self.metadata.insert(block),
             Kind::Data => self.data.insert(block),

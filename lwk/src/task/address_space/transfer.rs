@@ -32,10 +32,32 @@ pub fn copy(
     (destination, to): (&mut AddressSpace, u64),
     length: u64,
 ) -> Result<(), TransferError> {
+    let (mut read, mut written) = (None, None);
     copy_parts(length, |done| {
-        let to = destination.destination(to.wrapping_add(done))?;
-        Ok((source.source(from.wrapping_add(done))?, to))
+        let to = part_at(&mut written, done, || {
+            destination.destination(to.wrapping_add(done))
+        })?;
+        let from = part_at(&mut read, done, || source.source(from.wrapping_add(done)))?;
+        Ok((from, to))
     })
+}
+
+/// The place that was found before, from this many bytes on, or a new one if that has ended. Both spaces are
+/// borrowed throughout, so what was found stays where it is.
+fn part_at(
+    found: &mut Option<(u64, Place)>,
+    done: u64,
+    find: impl FnOnce() -> Result<Place, TransferError>,
+) -> Result<Place, TransferError> {
+    if let Some((at, (address, bytes))) = *found
+        && done - at < bytes as u64
+    {
+        let skip = done - at;
+        return Ok((PhysAddr(address.0 + skip), bytes - skip as usize));
+    }
+    let place = find()?;
+    *found = Some((done, place));
+    Ok(place)
 }
 
 impl AddressSpace {
