@@ -227,17 +227,36 @@ pub(super) fn checkpoint(
     ))
 }
 
-/// Restores a container of a folder, and prints its name.
+/// Restores a container of a folder, and prints its name. Of a node of the lightweight kernel its processes go on
+/// there, and the container is on the base.
 pub(super) fn restore(context: &Context, options: &Restore) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    let location = Location::from(options.node.clone());
+    let on_lwk = match &location {
+        Location::Base => false,
+        Location::Node(node) => processes::runs_lwk(&driver, node)?,
+    };
     let request = RestoreRequest {
         folder: &options.import,
-        location: &Location::from(options.node.clone()),
+        location: if on_lwk { &Location::Base } else { &location },
         rootfs: options.rootfs.as_deref(),
         name: options.name.as_ref(),
         publish: &options.publish,
         close_connections: options.tcp_close,
     };
-    let record = container::restore(&context.driver()?, &context.root, &request)?;
+    let record = container::restore(&driver, &context.root, &request)?;
+    if on_lwk {
+        let moved = processes::to_node(&driver, &context.root, &record.name, &options.node);
+        moved.map_err(|error| {
+            // It goes on in the folder, or wherever its images are from.
+            let removed = container::remove(&driver, &context.root, &record, true);
+            let what = format!("the container '{}' was not restored", record.name);
+            match removed {
+                Ok(()) => error.context(what).nothing_kept(),
+                Err(_) => error.context(what).leaving("it is on the base"),
+            }
+        })?;
+    }
     output::line(record.name.as_str())
 }
 

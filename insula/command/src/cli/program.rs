@@ -63,7 +63,7 @@ pub(crate) struct Exec {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restore {
-    /// The node, or `base`
+    /// The node, or `base`; on a node of the lightweight kernel its processes go on, as after a move there
     #[arg(value_name = "NODE")]
     pub(crate) node: Name,
     /// The folder with its images

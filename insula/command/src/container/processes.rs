@@ -6,7 +6,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container::{self, Location, PreCopy, move_processes};
 use insula_exec::program;
-use insula_migrate::{GroupMoved, check_group, group_to_base, group_to_node};
+use insula_migrate::{GroupMoved, Processes, check_group, group_to_base, group_to_node};
 use insula_node as node;
 
 use super::super::cli::Move;
@@ -23,13 +23,16 @@ pub(super) fn are_meant(
     match to {
         Location::Base => {
             let record = container::find(Driver::open, root, name)?;
-            Ok(record.is_some_and(|record| record.lwk_node.is_some()))
+            Ok(record.is_some_and(|record| record.node == Location::Base))
         }
-        Location::Node(node) => {
-            let record = node::find(driver, node)?.record;
-            Ok(record.is_some_and(|record| !record.is_linux()))
-        }
+        Location::Node(node) => runs_lwk(driver, node),
     }
+}
+
+/// Whether a node runs the lightweight kernel.
+pub(super) fn runs_lwk(driver: &Driver, node: &Name) -> Result<bool, Error> {
+    let record = node::find(driver, node)?.record;
+    Ok(record.is_some_and(|record| !record.is_linux()))
 }
 
 /// Moves them, or tells whether they can be moved.
@@ -42,33 +45,48 @@ pub(super) fn migrate(
     if options.pre_copy() != PreCopy::Auto {
         return Err(super::super::migrate::not_copied().into());
     }
-    let target = (&options.name, program::POLLS);
     let is_back = options.name.as_str() == node::BASE;
     if options.check {
         if !is_back {
             let record = container::find(Driver::open, &context.root, name)?;
             let record = record.ok_or_else(|| container::no_container(name))?;
+            let target = (&options.name, program::POLLS);
             check_group(driver, &|| container::processes(driver, &record), target)?;
         }
         let to = &options.name;
         return output::line(&format!("container '{name}' can be moved to '{to}'"));
     }
-    let lwk_node = (!is_back).then_some(&options.name);
-    let moved = move_processes(
-        driver,
-        &context.root,
-        (name, lwk_node),
-        |processes| match is_back {
-            true => group_to_base(processes),
-            false => check_group(driver, processes, target)
-                .and_then(|()| group_to_node(driver, processes, target)),
-        },
-    );
+    let moved = match is_back {
+        true => move_processes(driver, &context.root, (name, None), back),
+        false => to_node(driver, &context.root, name, &options.name),
+    };
     let moved = moved.map_err(|error| {
         let what = format!("the container '{name}' was not moved to '{}'", options.name);
         error.context(what)
     })?;
     told(name, &options.name, &moved)
+}
+
+/// Moves all processes of a container on the base to a node, or none.
+pub(super) fn to_node(
+    driver: &Driver,
+    root: &Root,
+    name: &Name,
+    node: &Name,
+) -> Result<GroupMoved, Error> {
+    let target = (node, program::POLLS);
+    move_processes(driver, root, (name, Some(node)), |processes| {
+        check_group(driver, processes, target)?;
+        group_to_node(driver, processes, target)
+    })
+}
+
+fn back(processes: Processes<'_>) -> Result<GroupMoved, Error> {
+    let moved = group_to_base(processes)?;
+    match moved.processes.is_empty() {
+        true => Err(Error::new("it is on 'base' already").unchanged()),
+        false => Ok(moved),
+    }
 }
 
 fn told(name: &Name, to: &Name, moved: &GroupMoved) -> Result<(), Failure> {

@@ -311,12 +311,23 @@ fn on_the_lightweight_kernel(streams: &Streams) -> Result<(), Finding> {
     insula(&["rm", "--force", QUIET]).map(drop)
 }
 
-/// It is written to a folder, and restored from there.
+/// It is written to a folder, and restored from there: on the lightweight kernel.
 fn in_a_folder(address: &str) -> Result<(), Finding> {
     let folder = "/run/checkpoint-of-shop";
     insula(&["checkpoint", NAME, "--export", folder])?;
     nothing_is_left()?;
-    insula(&["restore", BASE, "--import", folder])?;
+    let run = ["run", "--image", "lwk", "--name", QUIET];
+    insula(&[&run[..], &["--cpus", "1", "--memory", "128M"]].concat())?;
+    insula(&["restore", QUIET, "--import", folder])?;
+    Streams::start(address, 1)?.end()?;
+    assert_equal(
+        "its cores' node",
+        &text(&inspected()?["lwk_node"]).as_str(),
+        &QUIET,
+    )?;
+    insula(&["move", NAME, BASE])?;
+    try_insula(&["move", NAME, BASE])?.refused(1, &["is on 'base' already"])?;
+    insula(&["rm", "--force", QUIET])?;
     Streams::start(address, 1)?.end()?;
     wait_for_line(NAME, "ready")?;
     insula(&["stop", NAME])?;
