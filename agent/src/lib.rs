@@ -17,6 +17,6 @@ pub mod processor;
 mod protocol;
 
 pub use protocol::{
-    COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExitStatus, Identity, Input,
-    Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
+    COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus, Identity,
+    Input, Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
 };

@@ -14,7 +14,7 @@
 //! | `power` | power-off and reboot |
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
-//! | `program` | starting programs |
+//! | `program`, `user` | starting programs, as users |
 //! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
 //! | `namespace` | the calling thread's namespaces |
@@ -42,6 +42,7 @@ mod route;
 mod server;
 mod session;
 mod transfer;
+mod user;
 
 use std::process::ExitCode;
 

@@ -3,17 +3,20 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use insula_agent::{Exec, TerminalSize};
+use insula_agent::{Exec, ExecAs, TerminalSize};
 use rustix::process::{ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::stdin;
 use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::user;
 
 /// Role of this program: start a session and execute another program.
 pub(crate) const EXEC: &str = "exec";
@@ -21,6 +24,8 @@ pub(crate) const EXEC: &str = "exec";
 const TERMINAL: &str = "--terminal";
 const NO_TERMINAL: &str = "--no-terminal";
 
+/// The clocks of a container, as its processes see them.
+const CLOCKS: &str = "/proc/1/ns/time";
 /// This program, even if its file has been removed.
 pub(crate) const SELF: &str = "/proc/self/exe";
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -41,12 +46,26 @@ pub(crate) struct Program {
 impl Program {
     /// Starts a program. If it cannot be executed, it exits with 127 or 126, as in a shell.
     pub(crate) fn start(exec: &Exec) -> io::Result<Self> {
+        let request = ExecAs {
+            exec: exec.clone(),
+            ..ExecAs::default()
+        };
+        Self::start_as(&request, None)
+    }
+
+    /// Starts a program as a user. With a `gate`, it begins when nobody has the other end of that pipe open any
+    /// more, in the namespaces of the calling thread.
+    pub(crate) fn start_as(request: &ExecAs, gate: Option<&OwnedFd>) -> io::Result<Self> {
+        let exec = &request.exec;
         let mut command = Command::new(SELF);
         let role = match exec.terminal {
             Some(_) => TERMINAL,
             None => NO_TERMINAL,
         };
-        command.arg(EXEC).arg(role).args(words(exec));
+        command.arg(EXEC).arg(role);
+        command.arg(request.user.as_deref().unwrap_or_default());
+        command.arg(gate.map_or_else(String::new, |gate| gate.as_raw_fd().to_string()));
+        command.args(words(exec));
         set_environment(&mut command, exec);
         let directory = exec.directory.as_deref().unwrap_or(b"/");
         command.current_dir(OsStr::from_bytes(directory));
@@ -133,10 +152,35 @@ fn words(exec: &Exec) -> Vec<OsString> {
     vec![shell.unwrap_or(SHELLS[1]).into()]
 }
 
+/// Waits until a gate is open, if this program has one, and enters the clocks of the container that it is in.
+fn pass(gate: &OsStr) -> io::Result<()> {
+    let Some(gate) = gate.to_str().filter(|gate| !gate.is_empty()) else {
+        return Ok(());
+    };
+    let number = gate.parse().map_err(io::Error::other)?;
+    io::copy(&mut own(number), &mut io::sink())?;
+    // Those of one that was moved are not its kernel's. Other kernels have no such namespaces.
+    if let Ok(clocks) = File::open(CLOCKS) {
+        let _ = move_into_link_name_space(clocks.as_fd(), Some(LinkNameSpaceType::Time));
+    }
+    Ok(())
+}
+
+#[allow(unsafe_code, reason = "it comes by its number")]
+fn own(descriptor: RawFd) -> File {
+    // SAFETY: who has started this program has left it open for this alone.
+    unsafe { File::from_raw_fd(descriptor) }
+}
+
 /// Starts a session, with standard input as its controlling terminal if requested, and executes the
-/// program.
+/// program as its user.
 pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let terminal = words.next().is_some_and(|word| word == TERMINAL);
+    let (user, gate) = (words.next(), words.next());
+    if let Err(error) = gate.map_or(Ok(()), |gate| pass(&gate)) {
+        eprintln!("insula: the container cannot be joined: {error}");
+        return ExitCode::from(126);
+    }
     let led = setsid().and_then(|_| match terminal {
         true => ioctl_tiocsctty(stdin()),
         false => Ok(()),
@@ -145,8 +189,20 @@ pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("insula: the session cannot be started: {error}");
         return ExitCode::from(126);
     }
+    let user = user.unwrap_or_default();
+    let home = match user::become_user(&user.to_string_lossy()) {
+        Ok(home) => home,
+        Err(error) => {
+            eprintln!("insula: the user {}: {error}", user.to_string_lossy());
+            return ExitCode::from(126);
+        }
+    };
     let name = words.next().unwrap_or_default();
-    let error = Command::new(&name).args(words).exec();
+    let mut command = Command::new(&name);
+    if let Some(home) = home {
+        command.env("HOME", home);
+    }
+    let error = command.args(words).exec();
     eprintln!("insula: {}: {error}", name.to_string_lossy());
     ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => 127,

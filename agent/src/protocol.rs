@@ -34,6 +34,19 @@ pub enum Request {
     /// Tell or set the clock: [`ClockRequest`] frames follow from the command, each of which is answered by a
     /// [`ClockAnswer`].
     Clock,
+    /// Run a program as a user, or in a container: otherwise as [`Exec`](Self::Exec).
+    ExecAs(ExecAs),
+}
+
+/// A program to run as a user, or in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecAs {
+    /// The program.
+    pub exec: Exec,
+    /// The container whose namespaces it joins, if it does.
+    pub container: Option<String>,
+    /// User and group, `USER[:GROUP]`, by their names or numbers; root if nothing is said.
+    pub user: Option<String>,
 }
 
 /// Request about the node's clock.

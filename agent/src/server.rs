@@ -16,6 +16,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::containers::{Containers, remove_parent};
 use crate::log::{log, use_standard_error};
+use crate::program::Program;
 use crate::{clock, rename, session, transfer};
 
 /// Role of this program: the server of a node.
@@ -119,9 +120,15 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
     match (request, kernel) {
         (Request::Container(ContainerRequest::End), Kernel::Base) => end(containers, &stream),
         (Request::Container(request), _) => containers.serve(request, &stream, reader),
+        (Request::ExecAs(request), _) if request.container.is_some() => {
+            session::run(|| containers.run_in(&request), stream, reader)
+        }
         // The base has its own programs for all else.
         (_, Kernel::Base) => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
-        (Request::Exec(exec), _) => session::run(&exec, stream, reader),
+        (Request::Exec(exec), _) => session::run(|| Program::start(&exec), stream, reader),
+        (Request::ExecAs(request), _) => {
+            session::run(|| Program::start_as(&request, None), stream, reader)
+        }
         (Request::Send(path), _) => Ok(transfer::send(&path, &stream)?),
         (Request::Receive(receive), _) => Ok(transfer::receive(&receive, &stream, reader)?),
         (Request::Clock, _) => clock::serve(&stream, reader),

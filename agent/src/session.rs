@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
-use insula_agent::{Exec, ExitStatus, Input, Output, STDIN_WINDOW};
+use insula_agent::{ExitStatus, Input, Output, STDIN_WINDOW};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use socket2::Socket;
@@ -26,9 +26,13 @@ const END_OF_TRANSMISSION: &[u8] = &[4];
 type Sink = Arc<Mutex<Socket>>;
 
 /// Runs a program until it exits, or gets SIGHUP since the command has left.
-pub(crate) fn run(exec: &Exec, stream: Socket, reader: Reader<Socket>) -> Result<(), FrameError> {
+pub(crate) fn run(
+    start: impl FnOnce() -> io::Result<Program>,
+    stream: Socket,
+    reader: Reader<Socket>,
+) -> Result<(), FrameError> {
     let sink = Arc::new(Mutex::new(stream.try_clone()?));
-    let mut program = match Program::start(exec) {
+    let mut program = match start() {
         Ok(program) => program,
         Err(error) => return Ok(send(&sink, &Output::Refused(&error.to_string()))?),
     };

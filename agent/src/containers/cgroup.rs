@@ -60,6 +60,14 @@ impl Cgroup {
         fs::write(self.0.join("cgroup.procs"), "0")
     }
 
+    /// Puts another process into it.
+    pub(super) fn add(&self, pid: Pid) -> io::Result<()> {
+        fs::write(
+            self.0.join("cgroup.procs"),
+            pid.as_raw_nonzero().to_string(),
+        )
+    }
+
     /// Ids of all its processes.
     pub(super) fn processes(&self) -> io::Result<Vec<i32>> {
         let all = fs::read_to_string(self.0.join("cgroup.procs"))?;

@@ -7,6 +7,7 @@
 //! | `namespaces` | namespaces for one, with its network card |
 //! | `cards` | the node's network card, with which theirs go and come |
 //! | `inside` | its first process, until it executes the program |
+//! | `join` | programs that are run in it besides |
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
 //! | `criu` | running CRIU |
@@ -26,6 +27,7 @@ mod cards;
 mod cgroup;
 mod criu;
 mod inside;
+mod join;
 mod kept;
 mod locks;
 mod memory;

@@ -1,4 +1,4 @@
-//! What keeps a container from being moved, as far as its open files tell: CRIU knows no state of
+//! What keeps a container from being moved, as far as its processes and their open files tell: CRIU knows no state of
 //! devices, nor of files without a name that it does not list, and loses some locks.
 
 use std::fs;
@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{major, minor};
+use rustix::process::Pid;
 
 use super::cgroup::Cgroup;
 use super::locks;
@@ -30,9 +31,13 @@ const MEMORY_DEVICES: (u32, [u32; 5]) = (1, [3, 5, 7, 8, 9]);
 const TERMINALS: [u32; 9] = [5, 136, 137, 138, 139, 140, 141, 142, 143];
 
 /// What is in the way, with the process that has it.
-pub(super) fn obstacles(cgroup: &Cgroup) -> io::Result<Vec<String>> {
+pub(super) fn obstacles(cgroup: &Cgroup, first: Pid) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let processes = cgroup.processes()?;
+    found.extend(joined(&processes, first).map(|pid| {
+        let name = name(pid);
+        format!("`{name}`, which was started in it by `insula exec`")
+    }));
     for &pid in &processes {
         let folder = Path::new("/proc").join(pid.to_string());
         // It may have ended meanwhile.
@@ -50,6 +55,21 @@ pub(super) fn obstacles(cgroup: &Cgroup) -> io::Result<Vec<String>> {
     found.sort();
     found.dedup();
     Ok(found)
+}
+
+/// Processes that descend from others than the first one, which CRIU does not see.
+fn joined(processes: &[i32], first: Pid) -> impl Iterator<Item = i32> + '_ {
+    let first = first.as_raw_nonzero().get();
+    let has_parent = |pid: i32| parent(pid).is_none_or(|parent| processes.contains(&parent));
+    let all = processes.iter().copied();
+    all.filter(move |&pid| pid != first && !has_parent(pid))
+}
+
+/// The parent of a process, unless it has ended.
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
 }
 
 /// Name of a process.
@@ -102,6 +122,17 @@ mod tests {
         }
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
         assert_eq!(of(&File::from(event)), None);
+    }
+
+    #[test]
+    fn who_descends_from_others_has_joined() {
+        let own = std::process::id().cast_signed();
+        let other = parent(own).unwrap();
+        let first = |pid| Pid::from_raw(pid).unwrap();
+        let of = |processes: &[i32], of| joined(processes, first(of)).collect::<Vec<_>>();
+        assert_eq!(of(&[1, own], 1), [own]);
+        assert_eq!(of(&[own, other], other), []);
+        assert_eq!(of(&[own], own), []);
     }
 
     #[test]

@@ -13,15 +13,16 @@ use insula_agent::container::{
 };
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
 use insula_agent::processor::Processor;
-use insula_agent::{ExitStatus, Output};
+use insula_agent::{ExecAs, ExitStatus, Output};
 use socket2::Socket;
 
 use super::cgroup::Cgroup;
 use super::one::{Container, remove_folder};
 use super::start::start;
 use super::target::{Arrival, Origin};
-use super::{cards, criu, memory, obstacles, pre_copy, recover, source, target};
+use super::{cards, criu, join, memory, obstacles, pre_copy, recover, source, target};
 use crate::log::log;
+use crate::program::Program;
 
 /// The containers of the node.
 #[derive(Debug, Default)]
@@ -77,7 +78,11 @@ impl Containers {
             ContainerRequest::Processor => ContainerAnswer::Processor(Processor::of_this()),
             ContainerRequest::Obstacles(name) => {
                 let found = self.find(&name);
-                match found.and_then(|one| obstacles::obstacles(&Cgroup::of(&one.spec.name))) {
+                let found = found.and_then(|one| {
+                    let first = one.running()?;
+                    obstacles::obstacles(&Cgroup::of(&one.spec.name), first)
+                });
+                match found {
                     Ok(found) => ContainerAnswer::Lacks(found),
                     Err(error) => ContainerAnswer::Refused(error.to_string()),
                 }
@@ -153,6 +158,13 @@ impl Containers {
         if all.is_empty() {
             what();
         }
+    }
+
+    /// Starts a program in a container.
+    pub(crate) fn run_in(&self, request: &ExecAs) -> io::Result<Program> {
+        let name = request.container.as_deref().unwrap_or_default();
+        let pid = self.find(name)?.running()?;
+        join::start(name, pid, request)
     }
 
     fn start(&self, spec: ContainerSpec, root: &Path) -> io::Result<()> {

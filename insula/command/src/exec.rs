@@ -8,6 +8,7 @@ use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::agent::{self, AgentExec, DetachKeys, Place};
+use insula_exec::container::Location;
 use insula_exec::program::{self, ProgramRequest};
 use insula_image::BUILT_IN;
 use insula_node::{self as node, Variable};
@@ -25,11 +26,18 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
         return super::container::start(context, container, options);
     }
     let driver = context.driver()?;
-    if runs_own_programs(&driver, &options.name) {
+    let container = super::container::find(context, &options.name)?;
+    if container.is_some() || runs_own_programs(&driver, &options.name) {
+        let at = match &container {
+            Some(record) => record.node.clone(),
+            None => Location::Node(options.name.clone()),
+        };
         return Ok(in_node(
             &driver,
             &AgentExec {
-                node: &options.name,
+                at: &at,
+                container: container.as_ref().map(|record| &record.name),
+                user: options.user.as_deref(),
                 words: &options.words,
                 environment: &options.environment,
                 directory: options.workdir.clone(),
@@ -105,14 +113,22 @@ fn refused(failure: &Error) -> ExitCode {
     fail(failure, status)
 }
 
-/// Opens a shell in a Linux node.
+/// Opens a shell in a Linux node, or in a container.
 pub(super) fn console(
     context: &Context,
     name: &Name,
     detach_keys: DetachKeys,
 ) -> Result<ExitCode, Failure> {
+    let driver = context.driver()?;
+    let container = super::container::find(context, name)?;
+    let at = match &container {
+        Some(record) => record.node.clone(),
+        None => Location::Node(name.clone()),
+    };
     let request = AgentExec {
-        node: name,
+        at: &at,
+        container: container.as_ref().map(|record| &record.name),
+        user: None,
         words: &[],
         environment: &[],
         directory: None,
@@ -120,7 +136,7 @@ pub(super) fn console(
         terminal: true,
         detach_keys,
     };
-    Ok(in_node(&context.driver()?, &request))
+    Ok(in_node(&driver, &request))
 }
 
 pub(super) fn copy(context: &Context, from: &Place, to: &Place) -> Result<(), Failure> {

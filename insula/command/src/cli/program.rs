@@ -13,7 +13,7 @@ use insula_node::attachment::Publish;
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The node; with --container also `base`
+    /// The node, or a container that the program joins; with --container also `base`
     #[arg(value_name = "NODE")]
     pub(crate) name: Name,
     /// Program, by its path or by a name to be found in PATH, and its arguments; a -- may precede it
@@ -47,6 +47,9 @@ pub(crate) struct Exec {
     /// Keys that detach from that terminal; empty to disable
     #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
     pub(crate) detach_keys: DetachKeys,
+    /// User of a program in a Linux node or a container, by name or number: root, if not given
+    #[arg(short, long, value_name = "USER[:GROUP]", conflicts_with = "container")]
+    pub(crate) user: Option<String>,
     /// Set an environment variable of the program
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) environment: Vec<(OsString, OsString)>,

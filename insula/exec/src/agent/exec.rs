@@ -1,4 +1,4 @@
-//! Running a program in a Linux node.
+//! Running a program in a Linux node, or in a container.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
-use insula_agent::{Exec, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
+use insula_agent::{Exec, ExecAs, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
 use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
@@ -18,8 +18,8 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SI
 use signal_hook::iterator::Signals;
 use socket2::Socket;
 
-use super::connect::to_agent;
 use super::detach::{DetachKeys, Scanner};
+use super::location::Location;
 use super::terminal::{self, RawTerminal};
 
 /// Signals to this process that are forwarded to the program.
@@ -28,8 +28,12 @@ const FORWARDED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 /// A program to run.
 #[derive(Clone, Debug)]
 pub struct AgentExec<'a> {
-    /// The node.
-    pub node: &'a Name,
+    /// Where.
+    pub at: &'a Location,
+    /// The container there that it joins, if it does.
+    pub container: Option<&'a Name>,
+    /// Its user, and group, as `USER[:GROUP]`; root if nothing is said.
+    pub user: Option<&'a str>,
     /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
     pub words: &'a [OsString],
     /// Additional environment variables.
@@ -49,10 +53,10 @@ pub struct AgentExec<'a> {
 /// # Errors
 /// When it cannot be started, or its exit status is not known.
 pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Error> {
-    let failed = |source: FrameError| connection_failed(request.node, source);
-    let stream = to_agent(driver, request.node)?;
+    let failed = |source: FrameError| connection_failed(request.at, source);
+    let stream = request.at.connect(driver)?;
     let connection = Connection::new(&stream).map_err(|error| failed(error.into()))?;
-    let request_frame = Request::Exec(request.for_agent());
+    let request_frame = request.for_agent();
     connection
         .send(&request_frame)
         .map_err(|error| failed(error.into()))?;
@@ -65,20 +69,33 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Erro
         let typed = raw.is_some().then(|| Scanner::new(&request.detach_keys));
         start_input(&connection, typed);
     }
-    let status = forward_output(&connection, Reader::new(stream), request.node);
+    let status = forward_output(&connection, Reader::new(stream), request.at);
     drop(raw);
     if connection.is_detached() {
-        let what = format!("detached from the program in node '{}'", request.node);
+        let what = format!("detached from the program in {}", request.at.kernel());
         return Err(Error::new(what).leaving("it gets SIGHUP"));
     }
     match status? {
         Some(status) => Ok(status),
-        None => Err(disconnected(request.node)),
+        None => Err(disconnected(request.at)),
     }
 }
 
 impl AgentExec<'_> {
-    fn for_agent(&self) -> Exec {
+    fn for_agent(&self) -> Request {
+        let exec = self.program();
+        match (self.container, self.user) {
+            // Which agents of older images know.
+            (None, None) => Request::Exec(exec),
+            (container, user) => Request::ExecAs(ExecAs {
+                exec,
+                container: container.map(ToString::to_string),
+                user: user.map(str::to_owned),
+            }),
+        }
+    }
+
+    fn program(&self) -> Exec {
         let bytes = |text: &OsString| text.clone().into_vec();
         let environment = self.environment.iter();
         Exec {
@@ -262,19 +279,19 @@ fn forward_input(connection: &Connection, bytes: &[u8]) -> bool {
 fn forward_output(
     connection: &Connection,
     mut reader: Reader<Socket>,
-    node: &Name,
+    at: &Location,
 ) -> Result<Option<ExitStatus>, Error> {
     let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr().lock());
     loop {
         let read = reader.read();
-        let read = read.map_err(|source| connection_failed(node, source))?;
+        let read = read.map_err(|source| connection_failed(at, source))?;
         connection.received.fetch_add(1, Ordering::Relaxed);
         match read {
             Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
             Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
             Some(Output::Taken(bytes)) => connection.give_window(bytes),
             Some(Output::Ended(status)) => return Ok(Some(status)),
-            Some(Output::Refused(reason)) => return Err(refused(node, reason)),
+            Some(Output::Refused(reason)) => return Err(refused(at, reason)),
             None => return Ok(None),
         }
     }
@@ -286,22 +303,22 @@ fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// The error for a program that the agent cannot start.
-fn refused(node: &Name, reason: &str) -> Error {
+fn refused(at: &Location, reason: &str) -> Error {
     let reason = reason.escape_debug();
-    Error::new(format!(
-        "the agent of node '{node}' cannot start the program: {reason}"
-    ))
+    let agent = at.agent();
+    Error::new(format!("{agent} cannot start the program: {reason}"))
 }
 
-fn connection_failed(node: &Name, source: FrameError) -> Error {
-    Error::new(format!("the connection to node '{node}' failed"))
+fn connection_failed(at: &Location, source: FrameError) -> Error {
+    Error::new(format!("the connection to {} failed", at.kernel()))
         .because(source)
         .leaving("the program there gets SIGHUP")
 }
 
 /// The error for a node, or an agent, that has ended.
-fn disconnected(node: &Name) -> Error {
-    let what = format!("the node '{node}' closed the connection before the program ended");
+fn disconnected(at: &Location) -> Error {
+    let kernel = at.kernel();
+    let what = format!("{kernel} closed the connection before the program ended");
     Error::new(what).hint("`insula ps -a` shows its state")
 }
 

@@ -4,19 +4,24 @@
 //! Messages of a node are not trusted: frames are bounded, and can only cause output, an exit
 //! status, and files where the user wants them.
 
+mod base;
 mod clock;
 mod connect;
 mod copy;
 mod detach;
 mod exec;
+mod location;
 mod place;
 mod rename;
 mod terminal;
 
+pub(crate) use base::end as end_base_agent;
 pub use clock::set_clock;
-pub(crate) use connect::{to_agent, to_agent_at_once};
+pub(crate) use connect::to_agent;
 pub use copy::copy;
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
 pub use exec::{AgentExec, exec};
+pub use location::Location;
+pub(crate) use location::in_root;
 pub use place::{Place, PlaceError};
 pub use rename::{check_agent, rename};

@@ -10,7 +10,7 @@ use insula_agent::frame::{self, FrameError, Reader};
 use insula_base::error::Error;
 use socket2::Socket;
 
-use super::location::Location;
+use crate::agent::Location;
 
 /// Time that an agent has to answer, besides what it waits for itself: it is one of many programs of a
 /// node that is busy, and may have to run CRIU first.

@@ -12,9 +12,9 @@ use insula_driver::Driver;
 
 use super::ask::{self, ask};
 use super::base_agent;
-use super::location::Location;
 use super::ports;
 use super::record::{ContainerRecord, Records};
+use crate::agent::Location;
 
 /// Stops a container: SIGTERM to its program, and SIGKILL after `grace_s` seconds.
 ///

@@ -13,10 +13,10 @@ use insula_node::NodeRecord;
 use insula_node::isolation::Isolation;
 
 use super::ask::{TIMEOUT, ask, unanswered};
-use super::location::Location;
 use super::processes::check_is_whole;
 use super::record::ContainerRecord;
 use super::start::check_node;
+use crate::agent::Location;
 
 /// Checks a container and the two kernels of its move. Returns the folder that will be its root if it moves to the base.
 pub(super) fn check(

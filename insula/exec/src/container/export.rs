@@ -17,7 +17,6 @@ use insula_virtio::PacketHold;
 use super::ask::refused;
 use super::base_agent;
 use super::check::{check_container, check_node_alone, processor};
-use super::location::Location;
 use super::peer::Peer;
 use super::ports;
 use super::processes::check_is_whole;
@@ -25,6 +24,7 @@ use super::record::{self, ContainerRecord, Records};
 use super::settle::source_has_it;
 use super::start::check_node;
 use super::transfer::{as_it_is, until_not_busy};
+use crate::agent::Location;
 
 /// A container to be written to a folder.
 #[derive(Clone, Copy, Debug)]

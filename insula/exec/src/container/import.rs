@@ -15,11 +15,11 @@ use insula_node::attachment::Publish;
 
 use super::base_agent;
 use super::check::{check_node_alone, check_processor};
-use super::location::Location;
 use super::peer::Peer;
 use super::ports;
 use super::record::{ContainerRecord, Records};
 use super::start::{Found, check_location, check_name};
+use crate::agent::Location;
 
 /// A container to be restored.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use super::ask::{refused, unanswered};
-use super::location::{Location, in_root};
+use crate::agent::{Location, in_root};
 
 /// Time that CRIU has for a dump or a restore.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -7,10 +7,10 @@ use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 
 use super::ask::refused;
-use super::location::Location;
 use super::peer::{IsLast, Peer};
 use super::record::ContainerRecord;
 use super::transfer::is_it;
+use crate::agent::Location;
 
 /// Bytes that take less time to copy than another round does.
 const FEW_BYTES: u64 = 4 << 20;

@@ -8,9 +8,9 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 
 use super::ask::{TIMEOUT, ask, unanswered};
-use super::location::Location;
 use super::record::{self, ContainerRecord, Records};
 use super::transfer::as_it_is;
+use crate::agent::Location;
 
 /// Has the processes of a container on the base moved to a node of the lightweight kernel, or back, while nobody
 /// else moves it. `move_all` is given what lists their ids.

@@ -15,8 +15,8 @@ use insula_driver::name::Name;
 use insula_node::attachment::Publish;
 use serde::{Deserialize, Serialize};
 
-use super::location::Location;
 use super::settle::locate;
+use crate::agent::Location;
 
 /// Folder of the records, in [`RUN`].
 const FOLDER: &str = "containers";

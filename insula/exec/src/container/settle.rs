@@ -13,9 +13,9 @@ use insula_driver::Driver;
 use insula_driver::name::{Name, text};
 
 use super::ask::{TIMEOUT, ask};
-use super::location::Location;
 use super::record::{self, ContainerRecord, Records, read};
 use super::state::ask_there;
+use crate::agent::Location;
 
 /// Time in which a source sees that the connection of the move has ended, and the interval of looks.
 const SETTLED_TIMEOUT: Duration = Duration::from_secs(10);

@@ -17,9 +17,9 @@ use insula_node::{self as node, BASE, Handle, NodeRecord};
 
 use super::ask::{TIMEOUT, ask};
 use super::base_agent;
-use super::location::{Location, in_root};
 use super::ports;
 use super::record::{ContainerRecord, Records, read};
+use crate::agent::{Location, in_root};
 
 /// A container to start.
 #[derive(Clone, Copy, Debug)]

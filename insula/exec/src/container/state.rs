@@ -9,10 +9,10 @@ use insula_driver::Driver;
 use serde::Serialize;
 
 use super::ask::ask;
-use super::location::Location;
 use super::ports;
 use super::record::{ContainerRecord, Records};
 use super::settle;
+use crate::agent::Location;
 
 /// Time that an agent has to say what it has. A node that hangs must not stop others from being
 /// listed.

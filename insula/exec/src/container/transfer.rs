@@ -18,11 +18,11 @@ use serde::{Serialize, Serializer};
 use super::ask::refused;
 use super::base_agent;
 use super::check::{check, memory, not_moved};
-use super::location::Location;
 use super::peer::{IsLast, Peer};
 use super::pre_copy::PreCopied;
 use super::record::{self, ContainerRecord, Records, read};
 use super::settle::{has_ended, locate, settle, source_has_it};
+use crate::agent::Location;
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

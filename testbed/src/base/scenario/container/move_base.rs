@@ -2,8 +2,10 @@
 //! connections, and lives on whatever is killed. When the last one has gone, the base is as before.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,7 +16,7 @@ use super::move_linux::{
     NAME, build_image, has_none, inspected, serves, start_server, wait_for_line,
 };
 use crate::base::support::insula_command::{
-    assert_equal, command, insula, insula_json, text, try_insula, wait_for, with_cleanup,
+    Answer, assert_equal, command, insula, insula_json, text, try_insula, wait_for, with_cleanup,
 };
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -107,16 +109,19 @@ fn played(context: &Context) -> Result<(), Finding> {
     insula(&[&run[..], &more].concat())?;
     let address = start_server(BASE)?;
     refusals(&image)?;
+    programs_join("6.12")?;
     let streams = Streams::start(&address, CONNECTIONS)?;
     let releases = [context.release("6.12")?, context.release(NODE)?];
     let on_base = || serves(&address, BASE, &releases[0], &streams);
     on_base()?;
     install_criu()?;
+    joined_is_not_moved()?;
     for round in 0..context.count(1, ROUNDS) {
         insula(&["move", "--check", NAME, NODE])?;
         let told = insula(&["move", NAME, NODE])?;
         println!("round {round}: {}", told.trim_end());
         serves(&address, NODE, &releases[1], &streams)?;
+        programs_join(NODE)?;
         // It was the last one there.
         nothing_is_left()?;
         let told = insula(&["move", NAME, BASE])?;
@@ -181,6 +186,57 @@ fn programs_and_roots() -> Result<(), Finding> {
     let missing = ["third", "base", "--", "/no/such"];
     try_insula(&[&exec[..], &missing].concat())?.refused(127, &[])?;
     insula(&["rm", "third"]).map(drop)
+}
+
+/// Programs are run in the container, under its kernel: with its processes, files and name, and as its users.
+fn programs_join(kernel: &str) -> Result<(), Finding> {
+    let script =
+        "echo $(hostname) $(cat /proc/1/comm) $(id -un) $HOME $(uname -r | cut -d. -f1-2); cat";
+    let run = |user: &[&str]| {
+        let words = [&["exec", "-i"][..], user, &[NAME, "sh", "-c", script]].concat();
+        let mut child = piped({
+            let mut command = command(&words);
+            command.stdin(Stdio::piped());
+            command
+        })?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(b"its input\n")?;
+        }
+        let output = child.wait_with_output()?;
+        Answer::new(&words, &output).succeeded()
+    };
+    for (user, name, home) in [
+        (&[][..], "root", "/root"),
+        (&["--user", "nobody"], "nobody", "/nonexistent"),
+    ] {
+        let expected = format!("{NAME} python3 {name} {home} {kernel}\nits input\n");
+        assert_equal("what it prints", &run(user)?, &expected)?;
+    }
+    let exec = ["exec", NAME];
+    try_insula(&[&exec[..], &["sh", "-c", "exit 9"]].concat())?.refused(9, &[])?;
+    try_insula(&[&exec[..], &["/no/such"]].concat())?.refused(127, &["/no/such"])?;
+    try_insula(&["exec", "-u", "none", NAME, "true"])?.refused(126, &["the user none"])?;
+    Ok(())
+}
+
+/// Who has joined it is not moved with it, which is told before; it ends with the command that has started it.
+fn joined_is_not_moved() -> Result<(), Finding> {
+    let mut joined = command(&["exec", NAME, "--", "sleep", "1000"])
+        .stdin(Stdio::null())
+        .spawn()?;
+    let told = ["`sleep`, which was started in it by `insula exec`"];
+    wait_for("it to be told", || {
+        let answer = try_insula(&["move", "--check", NAME, NODE])?;
+        Ok((answer.status == Some(1)).then_some(answer))
+    })?
+    .refused(1, &told)?;
+    try_insula(&["move", NAME, NODE])?.refused(1, &told)?;
+    joined.kill()?;
+    joined.wait()?;
+    wait_for("it to end", || {
+        let answer = try_insula(&["move", "--check", NAME, NODE])?;
+        Ok((answer.status == Some(0)).then_some(()))
+    })
 }
 
 /// What cannot be done is told before anything is.

@@ -1,4 +1,4 @@
-//! The kernel under which a container is.
+//! The kernels that have an agent: a node's, and the base's.
 
 use std::fmt;
 use std::fs;
@@ -15,10 +15,10 @@ use insula_virtio::Port;
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
-use super::base_agent;
-use crate::agent::{to_agent, to_agent_at_once};
+use super::base;
+use super::connect::{to_agent, to_agent_at_once};
 
-/// Where a container is: `base`, or the name of a node.
+/// Where programs are run by an agent: `base`, or the name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Location {
@@ -46,23 +46,23 @@ impl Location {
     }
 
     /// Connects to its agent, waiting for a node that boots.
-    pub(super) fn connect(&self, driver: &Driver) -> Result<Socket, Error> {
+    pub(crate) fn connect(&self, driver: &Driver) -> Result<Socket, Error> {
         match self {
-            Self::Base => base_agent::connect(),
+            Self::Base => base::connect(),
             Self::Node(name) => to_agent(driver, name),
         }
     }
 
     /// Connects to its agent. A node must run already.
-    pub(super) fn connect_at_once(&self, driver: &Driver) -> Result<Socket, Error> {
+    pub(crate) fn connect_at_once(&self, driver: &Driver) -> Result<Socket, Error> {
         match self {
-            Self::Base => base_agent::connect(),
+            Self::Base => base::connect(),
             Self::Node(name) => to_agent_at_once(driver, name),
         }
     }
 
     /// Whether its kernel runs.
-    pub(super) fn is_running(&self, driver: &Driver) -> Result<bool, Error> {
+    pub(crate) fn is_running(&self, driver: &Driver) -> Result<bool, Error> {
         match self {
             Self::Base => Ok(true),
             Self::Node(name) => Ok(insula_node::find(driver, name)?.is_running()),
@@ -70,7 +70,7 @@ impl Location {
     }
 
     /// The id of the node, unless it was removed.
-    pub(super) fn node_id(&self, driver: &Driver) -> Option<u32> {
+    pub(crate) fn node_id(&self, driver: &Driver) -> Option<u32> {
         match self {
             Self::Base => None,
             Self::Node(name) => Some(insula_node::find(driver, name).ok()?.info.id),
@@ -78,7 +78,7 @@ impl Location {
     }
 
     /// Where packets for its containers leave the bridge.
-    pub(super) fn port(&self, driver: &Driver) -> Result<Port, Error> {
+    pub(crate) fn port(&self, driver: &Driver) -> Result<Port, Error> {
         match self {
             Self::Base => Ok(Port::Base),
             Self::Node(name) => Ok(Port::Node(insula_node::find(driver, name)?.info.id)),
@@ -86,7 +86,7 @@ impl Location {
     }
 
     /// The release of its kernel; empty if it is not known.
-    pub(super) fn release(&self, driver: &Driver) -> Result<String, Error> {
+    pub(crate) fn release(&self, driver: &Driver) -> Result<String, Error> {
         match self {
             Self::Base => {
                 let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -100,7 +100,7 @@ impl Location {
     }
 
     /// Bytes that a dump there can have at most.
-    pub(super) fn memory_bytes(&self, driver: &Driver) -> Result<u64, Error> {
+    pub(crate) fn memory_bytes(&self, driver: &Driver) -> Result<u64, Error> {
         match self {
             Self::Base => Ok(u64::MAX),
             Self::Node(name) => Ok(insula_node::find(driver, name)?.info.memory_size),
@@ -108,7 +108,7 @@ impl Location {
     }
 
     /// Its agent, in messages.
-    pub(super) fn agent(&self) -> String {
+    pub(crate) fn agent(&self) -> String {
         match self {
             Self::Base => "the agent of the base".to_owned(),
             Self::Node(name) => format!("the agent of node '{name}'"),
@@ -116,7 +116,7 @@ impl Location {
     }
 
     /// Itself, in messages.
-    pub(super) fn kernel(&self) -> String {
+    pub(crate) fn kernel(&self) -> String {
         match self {
             Self::Base => "the base".to_owned(),
             Self::Node(name) => format!("the node '{name}'"),
@@ -168,7 +168,7 @@ impl PartialEq<Name> for Location {
 }
 
 /// A request that starts or restores a container: on the base in this folder as its root.
-pub(super) fn in_root(
+pub(crate) fn in_root(
     at: &Location,
     rootfs: Option<&Path>,
     request: ContainerRequest,
