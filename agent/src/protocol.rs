@@ -36,6 +36,13 @@ pub enum Request {
     Clock,
     /// Run a program as a user, or in a container: otherwise as [`Exec`](Self::Exec).
     ExecAs(ExecAs),
+    /// [`Send`](Self::Send) or [`Receive`](Self::Receive) files as the programs of a container have them.
+    In {
+        /// Its name.
+        container: String,
+        /// The request.
+        request: Box<Request>,
+    },
 }
 
 /// A program to run as a user, or in a container.

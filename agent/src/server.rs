@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use insula_agent::base::OWN_SOCKET;
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
+use insula_agent::copy::CopyMessage;
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -123,6 +124,9 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::ExecAs(request), _) if request.container.is_some() => {
             session::run(|| containers.run_in(&request), stream, reader)
         }
+        (Request::In { container, request }, _) => {
+            serve_in(containers, (&container, *request), stream, reader)
+        }
         // The base has its own programs for all else.
         (_, Kernel::Base) => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         (Request::Exec(exec), _) => session::run(|| Program::start(&exec), stream, reader),
@@ -134,6 +138,24 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::Clock, _) => clock::serve(&stream, reader),
         (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
+}
+
+/// Copies files of a container, or to it.
+fn serve_in(
+    containers: &Containers,
+    (container, request): (&str, Request),
+    stream: Socket,
+    reader: Reader<Socket>,
+) -> Result<(), FrameError> {
+    let refused = stream.try_clone()?;
+    let done = containers.in_mounts(container, move || match request {
+        Request::Send(path) => transfer::send(&path, &stream),
+        Request::Receive(receive) => transfer::receive(&receive, &stream, reader),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    });
+    // A copy that has begun has told of its own errors, and is not listened to any more.
+    done.or_else(|error| frame::write(&refused, &CopyMessage::Failed(&error.to_string())))?;
+    Ok(())
 }
 
 /// Ends this process, unless there are containers.

@@ -167,6 +167,15 @@ impl Containers {
         join::start(name, pid, request)
     }
 
+    /// Does something with the files of a container as its programs have them.
+    pub(crate) fn in_mounts<T: Send + 'static>(
+        &self,
+        name: &str,
+        what: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        join::in_mounts(self.find(name)?.running()?, what)
+    }
+
     fn start(&self, spec: ContainerSpec, root: &Path) -> io::Result<()> {
         self.add(&spec.name.clone(), || start(spec, root)).map(drop)
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_exec::agent::{self, AgentExec, DetachKeys, Place};
+use insula_exec::agent::{self, AgentExec, AgentPlace, CopyEnd, DetachKeys, Place};
 use insula_exec::container::Location;
 use insula_exec::program::{self, ProgramRequest};
 use insula_image::BUILT_IN;
@@ -26,17 +26,13 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
         return super::container::start(context, container, options);
     }
     let driver = context.driver()?;
-    let container = super::container::find(context, &options.name)?;
+    let AgentPlace { at, container } = place_of(context, &options.name)?;
     if container.is_some() || runs_own_programs(&driver, &options.name) {
-        let at = match &container {
-            Some(record) => record.node.clone(),
-            None => Location::Node(options.name.clone()),
-        };
         return Ok(in_node(
             &driver,
             &AgentExec {
                 at: &at,
-                container: container.as_ref().map(|record| &record.name),
+                container: container.as_ref(),
                 user: options.user.as_deref(),
                 words: &options.words,
                 environment: &options.environment,
@@ -120,14 +116,10 @@ pub(super) fn console(
     detach_keys: DetachKeys,
 ) -> Result<ExitCode, Failure> {
     let driver = context.driver()?;
-    let container = super::container::find(context, name)?;
-    let at = match &container {
-        Some(record) => record.node.clone(),
-        None => Location::Node(name.clone()),
-    };
+    let AgentPlace { at, container } = place_of(context, name)?;
     let request = AgentExec {
         at: &at,
-        container: container.as_ref().map(|record| &record.name),
+        container: container.as_ref(),
         user: None,
         words: &[],
         environment: &[],
@@ -139,8 +131,30 @@ pub(super) fn console(
     Ok(in_node(&driver, &request))
 }
 
+/// Where a node's or a container's programs run.
+fn place_of(context: &Context, name: &Name) -> Result<AgentPlace, Failure> {
+    Ok(match super::container::find(context, name)? {
+        Some(record) => AgentPlace {
+            at: record.node,
+            container: Some(record.name),
+        },
+        None => AgentPlace {
+            at: Location::Node(name.clone()),
+            container: None,
+        },
+    })
+}
+
+fn end_of(context: &Context, place: &Place) -> Result<CopyEnd, Failure> {
+    Ok(match place {
+        Place::Base(path) => CopyEnd::Base(path.clone()),
+        Place::Node(name, path) => CopyEnd::There(place_of(context, name)?, path.clone()),
+    })
+}
+
 pub(super) fn copy(context: &Context, from: &Place, to: &Place) -> Result<(), Failure> {
-    let copied = agent::copy(&context.driver()?, from, to)?;
+    let ends = [end_of(context, from)?, end_of(context, to)?];
+    let copied = agent::copy(&context.driver()?, &ends[0], &ends[1])?;
     if copied.skipped > 0 {
         output::note(&format!(
             "{} devices, pipes or sockets were skipped",

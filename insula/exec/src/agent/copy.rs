@@ -1,9 +1,9 @@
-//! Copying files between the base and Linux nodes.
+//! Copying files between the base, Linux nodes and containers.
 
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use insula_agent::copy::{Copied, CopyMessage, PackError, Target, UnpackError, pack, unpack};
 use insula_agent::frame::{self, FrameError, Reader};
@@ -13,8 +13,26 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use socket2::Socket;
 
-use super::connect::to_agent;
-use super::place::{Place, name_of};
+use super::location::Location;
+use super::place::name_of;
+
+/// An end of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyEnd {
+    /// A path on the base.
+    Base(PathBuf),
+    /// One in a node or a container.
+    There(AgentPlace, PathBuf),
+}
+
+/// A node or a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPlace {
+    /// Where.
+    pub at: Location,
+    /// The container there, if it is one.
+    pub container: Option<Name>,
+}
 
 /// Copies a file or folder as `podman cp` does: into `to` if that is a folder, else to that path. A
 /// `from` that ends in `/.` is the content of a folder. Modes are kept, except set-user-ID and
@@ -22,11 +40,11 @@ use super::place::{Place, name_of};
 ///
 /// # Errors
 /// When a file cannot be read or written, or a connection fails.
-pub fn copy(driver: &Driver, from: &Place, to: &Place) -> Result<Copied, Error> {
+pub fn copy(driver: &Driver, from: &CopyEnd, to: &CopyEnd) -> Result<Copied, Error> {
     match (from, to) {
-        (Place::Base(_), Place::Base(_)) => Err(no_node()),
-        (Place::Node(node, from), Place::Base(to)) => {
-            let mut source = AgentConnection::connect(driver, node, &fetching(from))?;
+        (CopyEnd::Base(_), CopyEnd::Base(_)) => Err(no_node()),
+        (CopyEnd::There(at, from), CopyEnd::Base(to)) => {
+            let mut source = AgentConnection::connect(driver, at, fetching(from))?;
             let name = name_of(from);
             let target = Target {
                 path: to,
@@ -34,14 +52,14 @@ pub fn copy(driver: &Driver, from: &Place, to: &Place) -> Result<Copied, Error> 
             };
             unpack(&mut source.reader, &target).map_err(|error| source.attribute(error))
         }
-        (Place::Base(from), Place::Node(node, to)) => {
-            let mut target = AgentConnection::connect(driver, node, &storing(from, to))?;
+        (CopyEnd::Base(from), CopyEnd::There(at, to)) => {
+            let mut target = AgentConnection::connect(driver, at, storing(from, to))?;
             let copied = target.send_all(from)?;
             target.finish().map(|_| copied)
         }
-        (Place::Node(source, from), Place::Node(target, to)) => {
-            let mut source = AgentConnection::connect(driver, source, &fetching(from))?;
-            let mut target = AgentConnection::connect(driver, target, &storing(from, to))?;
+        (CopyEnd::There(source, from), CopyEnd::There(target, to)) => {
+            let mut source = AgentConnection::connect(driver, source, fetching(from))?;
+            let mut target = AgentConnection::connect(driver, target, storing(from, to))?;
             let copied = source.forward(&mut target)?;
             target.finish().map(|_| copied)
         }
@@ -61,34 +79,38 @@ fn storing(from: &Path, to: &Path) -> Request {
 
 /// A connection to an agent for one copy.
 struct AgentConnection<'a> {
-    node: &'a Name,
+    at: &'a Location,
     stream: Socket,
     reader: Reader<Socket>,
 }
 
 impl<'a> AgentConnection<'a> {
-    fn connect(driver: &Driver, node: &'a Name, request: &Request) -> Result<Self, Error> {
-        let stream = to_agent(driver, node)?;
-        let failed = |error: io::Error| connection_failed(node, error);
-        frame::write(&stream, request).map_err(failed)?;
+    fn connect(driver: &Driver, place: &'a AgentPlace, request: Request) -> Result<Self, Error> {
+        let at = &place.at;
+        let stream = at.connect(driver)?;
+        let failed = |error: io::Error| connection_failed(at, error);
+        let request = match &place.container {
+            None => request,
+            Some(container) => Request::In {
+                container: container.to_string(),
+                request: Box::new(request),
+            },
+        };
+        frame::write(&stream, &request).map_err(failed)?;
         let reader = Reader::new(stream.try_clone().map_err(failed)?);
-        Ok(Self {
-            node,
-            stream,
-            reader,
-        })
+        Ok(Self { at, stream, reader })
     }
 
     fn failed(&self, source: impl Into<FrameError>) -> Error {
-        connection_failed(self.node, source)
+        connection_failed(self.at, source)
     }
 
     /// Attributes an unpack error to this agent.
     fn attribute(&self, error: UnpackError) -> Error {
         match error {
             UnpackError::Frame(source) => self.failed(source),
-            UnpackError::Truncated => disconnected(self.node),
-            UnpackError::Failed(reason) => reported(self.node, &reason),
+            UnpackError::Truncated => disconnected(self.at),
+            UnpackError::Failed(reason) => reported(self.at, &reason),
             error => interrupted(error.to_string()),
         }
     }
@@ -113,15 +135,15 @@ impl<'a> AgentConnection<'a> {
     /// Forwards what the agent sends to another one.
     fn forward(&mut self, to: &mut AgentConnection<'_>) -> Result<Copied, Error> {
         loop {
-            let node = self.node;
+            let at = self.at;
             let read = self.reader.read();
-            let read = read.map_err(|source| connection_failed(node, source))?;
-            let message = read.ok_or_else(|| disconnected(node))?;
+            let read = read.map_err(|source| connection_failed(at, source))?;
+            let message = read.ok_or_else(|| disconnected(at))?;
             to.send(&message)?;
             match message {
                 CopyMessage::End(copied) => return Ok(copied),
                 CopyMessage::Failed(reason) => {
-                    return Err(reported(node, reason.escape_debug()));
+                    return Err(reported(at, reason.escape_debug()));
                 }
                 _ => {}
             }
@@ -130,20 +152,20 @@ impl<'a> AgentConnection<'a> {
 
     /// Waits for the agent's final report.
     fn finish(&mut self) -> Result<(), Error> {
-        let node = self.node;
+        let at = self.at;
         let read = self.reader.read();
-        match read.map_err(|source| connection_failed(node, source))? {
+        match read.map_err(|source| connection_failed(at, source))? {
             Some(CopyMessage::End(_)) => Ok(()),
-            Some(CopyMessage::Failed(reason)) => Err(reported(node, reason.escape_debug())),
+            Some(CopyMessage::Failed(reason)) => Err(reported(at, reason.escape_debug())),
             Some(_) => Err(interrupted(UnpackError::InvalidOrder.to_string())),
-            None => Err(disconnected(node)),
+            None => Err(disconnected(at)),
         }
     }
 }
 
 /// The error for two paths of the base.
 fn no_node() -> Error {
-    Error::new("neither path is in a node")
+    Error::new("neither path is in a node or container")
         .leaving("nothing was copied")
         .hint("use NODE:PATH for one of them, or `cp`")
 }
@@ -154,19 +176,20 @@ fn interrupted(what: String) -> Error {
 }
 
 /// The error that the agent reports.
-fn reported(node: &Name, reason: impl fmt::Display) -> Error {
-    interrupted(format!("the agent of node '{node}' reports: {reason}"))
+fn reported(at: &Location, reason: impl fmt::Display) -> Error {
+    interrupted(format!("{} reports: {reason}", at.agent()))
 }
 
-fn connection_failed(node: &Name, source: impl Into<FrameError>) -> Error {
-    Error::new(format!("the connection to node '{node}' failed"))
+fn connection_failed(at: &Location, source: impl Into<FrameError>) -> Error {
+    Error::new(format!("the connection to {} failed", at.kernel()))
         .because(source.into())
         .leaving("the copy is incomplete")
 }
 
 /// The error for a node, or an agent, that has ended.
-fn disconnected(node: &Name) -> Error {
-    let what = format!("the node '{node}' closed the connection before all was copied");
+fn disconnected(at: &Location) -> Error {
+    let kernel = at.kernel();
+    let what = format!("{kernel} closed the connection before all was copied");
     Error::new(what).hint(
         "`insula ps -a` shows its state; an agent of an older Insula cannot copy: build its image \
          again",

@@ -18,7 +18,7 @@ mod terminal;
 pub(crate) use base::end as end_base_agent;
 pub use clock::set_clock;
 pub(crate) use connect::to_agent;
-pub use copy::copy;
+pub use copy::{AgentPlace, CopyEnd, copy};
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
 pub use exec::{AgentExec, exec};
 pub use location::Location;

@@ -216,7 +216,17 @@ fn programs_join(kernel: &str) -> Result<(), Finding> {
     try_insula(&[&exec[..], &["sh", "-c", "exit 9"]].concat())?.refused(9, &[])?;
     try_insula(&[&exec[..], &["/no/such"]].concat())?.refused(127, &["/no/such"])?;
     try_insula(&["exec", "-u", "none", NAME, "true"])?.refused(126, &["the user none"])?;
-    Ok(())
+    // In its own memory.
+    let (here, there) = ("/run/copied", format!("{NAME}:/tmp/copied"));
+    fs::write(here, kernel)?;
+    insula(&["cp", here, &there])?;
+    let found = insula(&["exec", NAME, "cat", "/tmp/copied"])?;
+    assert_equal("what was copied", &found.as_str(), &kernel)?;
+    insula(&["cp", &format!("{NAME}:/etc/hostname"), here])?;
+    assert_equal("its file", &fs::read(here)?, &fs::read("/etc/hostname")?)?;
+    try_insula(&["cp", &format!("{NAME}:/no/such"), here])?.refused(1, &["/no/such"])?;
+    insula(&["exec", NAME, "rm", "/tmp/copied"])?;
+    Ok(fs::remove_file(here)?)
 }
 
 /// Who has joined it is not moved with it, which is told before; it ends with the command that has started it.
