@@ -7,15 +7,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use insula_agent::container::{CRIU_FOLDER, IMAGES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::cgroup::Cgroup;
 use super::one::Container;
@@ -47,11 +50,11 @@ const TIMEOUT: Timespec = Timespec {
     tv_sec: 110,
     tv_nsec: 0,
 };
+/// Interval at which processes are looked through.
+const INTERVAL: Duration = Duration::from_millis(1);
 /// Files in the folder of all else: CRIU's log, and the id of the first process that it has restored.
 const LOG: &str = "log";
 const PID: &str = "pid";
-/// File there with CRIU's own id.
-const RUNNING: &str = "criu";
 /// Folder there of programs that CRIU finds before all others.
 const PROGRAMS: &str = "bin";
 
@@ -149,7 +152,6 @@ impl Criu {
     /// Runs it; its error is CRIU's first.
     pub(super) fn run(&mut self) -> io::Result<()> {
         let mut child = self.command.spawn()?;
-        fs::write(self.work.join(RUNNING), child.id().to_string())?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         if !is_ready_in_time(&ended)? {
             child.kill()?;
@@ -181,22 +183,37 @@ impl Criu {
     }
 }
 
-/// Waits for the end of a run with a container's folder that was begun by a server that was killed.
+/// Waits for the end of a run with a container's folder that was begun by a server that was killed. Such a run is
+/// found among all processes: the server may have been killed right after it had started it.
 pub(super) fn wait_for_end(folder: &Path) -> io::Result<()> {
     let work = folder.join(WORK);
-    let Ok(pid) = fs::read_to_string(work.join(RUNNING)) else {
-        return Ok(());
-    };
-    let words = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
-    let is_its = String::from_utf8_lossy(&words).contains(&*work.to_string_lossy());
-    let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-    let Some(pid) = pid.filter(|_| is_its) else {
-        return Ok(());
-    };
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(ended) => is_ready_in_time(&ended).map(drop),
-        Err(_) => Ok(()),
+    let own = fs::read("/proc/self/cmdline")?;
+    // Until it executes another program, a child of a server is one itself, by its words.
+    while !others(|words| words == own)?.is_empty() {
+        thread::sleep(INTERVAL);
     }
+    let work = work.as_os_str().as_bytes();
+    let names_it = |words: &[u8]| words.split(|&byte| byte == 0).any(|word| word == work);
+    for pid in others(names_it)? {
+        if let Ok(ended) = pidfd_open(pid, PidfdFlags::empty()) {
+            is_ready_in_time(&ended)?;
+        }
+    }
+    Ok(())
+}
+
+/// Other processes than this whose command lines are such.
+fn others(is_it: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let pid = entry.file_name().to_string_lossy().parse().ok();
+        // It may have ended, or may be the kernel's.
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let pid = pid.and_then(Pid::from_raw).filter(|_| is_it(&words));
+        found.extend(pid.filter(|pid| *pid != getpid()));
+    }
+    Ok(found)
 }
 
 /// Makes a folder in which this program is `tar`. By its process it is found in all mounts in which CRIU
@@ -296,6 +313,19 @@ fn in_path(name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_are_found_by_their_words() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let found = others(|words| words == b"sleep\x001000\0").unwrap();
+        let is_it = |pid: &Pid| pid.as_raw_nonzero().get().cast_unsigned() == child.id();
+        assert!(found.iter().any(is_it));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let own = fs::read("/proc/self/cmdline").unwrap();
+        let own = others(|words| words == own).unwrap();
+        assert!(!own.contains(&getpid()));
+    }
 
     #[test]
     fn the_first_error_is_the_reason() {
