@@ -82,12 +82,13 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     thread.process.exec_thread.store(0, Ordering::Release);
     endpoint::close_all(thread.process.pages().number());
     pci::release_all(thread.process.pages().number());
-    set_name(thread, buffer, &arguments.path, image.file()).await;
+    set_name(thread, buffer, &arguments.path).await;
     thread.release_robust_futexes().await;
     if let Err(error) = replace_mm(thread, buffer).await {
         image.close(thread).await;
         return Err(error);
     }
+    set_executable(thread, image.file()).await;
     reset_thread(thread).await;
     thread.process.complete_vfork();
     load_new_program(thread, &arguments, image).await;
@@ -202,11 +203,9 @@ async fn reset_thread(thread: &mut Thread) {
     thread.last_exception = [0; 3];
 }
 
-/// Sets the process's name and executable on the base, as far as it may.
-async fn set_name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
+/// Sets the process's name on the base, as far as it may.
+async fn set_name(thread: &mut Thread, buffer: u64, path: &[u8]) {
     const SET_NAME: u64 = 15;
-    const SET_MM: u64 = 35;
-    const EXE_FILE: u64 = 13;
     let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let mut name = last.to_vec();
     name.push(0);
@@ -216,6 +215,12 @@ async fn set_name(thread: &mut Thread, buffer: u64, path: &[u8], file: u64) {
             .remote_syscall(number::PRCTL, [SET_NAME, buffer, 0, 0, 0, 0])
             .await;
     }
+}
+
+/// Sets the process's executable on the base, as far as it may: only once nothing of the old one is mapped.
+async fn set_executable(thread: &mut Thread, file: u64) {
+    const SET_MM: u64 = 35;
+    const EXE_FILE: u64 = 13;
     let _ = thread
         .remote_syscall(number::PRCTL, [SET_MM, EXE_FILE, file, 0, 0, 0])
         .await;

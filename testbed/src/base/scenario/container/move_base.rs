@@ -1,6 +1,8 @@
 //! A container is started on the base, moves to a Linux node of another version and back with its
 //! connections, and lives on whatever is killed. When the last one has gone, the base is as before.
 
+mod kills;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -137,6 +139,13 @@ fn played(context: &Context) -> Result<(), Finding> {
         .map_err(|error| error.when("after a move to the base was killed"))?;
     insula(&["move", NAME, BASE])?;
     on_base()?;
+    kills::play(context.count(0, 80), |at| {
+        let release = &releases[usize::from(at == NODE)];
+        serves(&address, at, release, &streams)
+    })?;
+    if text(&inspected()?["node"]) != BASE {
+        insula(&["move", NAME, BASE])?;
+    }
     on_the_lightweight_kernel(&streams)?;
     on_base().map_err(|error| error.when("back from the lightweight kernel"))?;
     streams.end()?;
@@ -274,20 +283,22 @@ fn install_criu() -> Result<(), Finding> {
 
 /// Ids of the processes of the base's agent in this role.
 fn agents(role: &str) -> Result<Vec<Pid>, Finding> {
+    processes(|words| {
+        let program = words.first().copied().unwrap_or_default();
+        let is_it = program.ends_with(b"/agent") || program == b"/proc/self/exe";
+        is_it && words.get(1) == Some(&role.as_bytes())
+    })
+}
+
+/// Ids of the processes with such command lines.
+fn processes(is_it: impl Fn(&[&[u8]]) -> bool) -> Result<Vec<Pid>, Finding> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
+        let pid = entry.file_name().to_string_lossy().parse();
         let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let mut words = words.split(|&byte| byte == 0);
-        let program = words.next().unwrap_or_default();
-        let is_it = program.ends_with(b"/agent") || program == b"/proc/self/exe";
-        if let (true, true, Ok(pid)) = (
-            is_it,
-            words.next() == Some(role.as_bytes()),
-            entry.file_name().to_string_lossy().parse(),
-        ) {
-            found.push(Pid::from_raw(pid));
-        }
+        let words: Vec<_> = words.split(|&byte| byte == 0).collect();
+        found.extend(pid.ok().filter(|_| is_it(&words)).map(Pid::from_raw));
     }
     Ok(found)
 }

@@ -182,6 +182,8 @@ const ALIKE: &[Program] = &[
     ]),
     program(&["/bin/busybox", "sh", "-c", TRAP]),
     program(&["/bin/busybox", "sh", "-c", SHELL]),
+    // It is the one that was executed last.
+    program(&["/bin/bash", "-c", "exec /usr/bin/readlink /proc/self/exe"]),
     program(&["/usr/bin/python3", "-c", THREADS_AND_SIGNALS]),
     program(&["/usr/bin/python3", "-c", PROCESSES]),
     program(&[PROBE, "threads"]),
