@@ -43,6 +43,9 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             },
         ));
     }
+    if options.user.is_some() {
+        return Ok(refused(&has_own_user(&options.name)));
+    }
     let failure = become_program(
         context,
         &ProgramRequest {
@@ -129,6 +132,18 @@ pub(super) fn console(
         detach_keys,
     };
     Ok(in_node(&driver, &request))
+}
+
+/// The error of a user for a program of the lightweight kernel.
+fn has_own_user(node: &Name) -> Error {
+    Error::new(format!(
+        "'{node}' runs the lightweight kernel, whose programs are this command's user's"
+    ))
+    .about("user")
+    .leaving("nothing was started")
+    .hint(format!(
+        "`insula exec {node} -- setpriv --reuid USER --regid GROUP --clear-groups PROGRAM` gives it another one"
+    ))
 }
 
 /// Where a node's or a container's programs run.

@@ -363,6 +363,8 @@ fn on_the_lightweight_kernel(streams: &Streams) -> Result<(), Finding> {
     let listed = insula(&["ps", "--format", "{{.Names}} {{.Node}}"])?;
     let line = format!("{NAME} {QUIET}");
     Finding::unless(listed.lines().any(|one| one == line), || listed.clone())?;
+    try_insula(&["exec", "-u", "nobody", QUIET, "--", "true"])?
+        .refused(125, &["this command's user"])?;
     let first = ["`insula move shop base` first"];
     try_insula(&["move", NAME, NODE])?.refused(1, &first)?;
     try_insula(&["checkpoint", NAME, "--export", "/run/none"])?.refused(1, &first)?;
