@@ -51,10 +51,10 @@ pub(super) fn start(name: &str, pid: Pid, request: &ExecAs) -> io::Result<Progra
         Program::start_as(&request, Some(&dup(&gate)?))
     })?;
     let added = Cgroup::of(name).add(Pid::from_child(&program.child));
-    drop(opener);
     if added.is_err() {
         program.child.kill()?;
         program.child.wait()?;
     }
+    drop(opener);
     added.map(|()| program)
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,6 +49,16 @@ fn try_connect() -> io::Result<Socket> {
 
 fn start() -> io::Result<Socket> {
     let not_routed = insula_virtio::make_base_card()?;
+    start_program(not_routed).inspect_err(|_| {
+        // Containers of an earlier agent still have theirs.
+        if !Path::new(FOLDER).exists() {
+            let _ = insula_virtio::remove_base_card();
+        }
+    })
+}
+
+/// Starts its program. `not_routed` is why containers reach no other hosts, if they do not.
+fn start_program(not_routed: Option<io::Error>) -> io::Result<Socket> {
     let mut command = Command::new(insula_image::agent());
     command
         .arg(ROLE)
