@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use insula_agent::base::{FOLDER, NETWORK, OWN_LOG};
-use rustix::fs::Mode;
+use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, umask, wait};
@@ -36,6 +36,8 @@ use crate::server;
 
 /// Role of this program: the agent of the base.
 pub(crate) const BASE: &str = "base";
+/// Its lock, as the base sees it.
+const LOCK: &str = "/run/insula/base/lock";
 /// What it sees its folder as, as in a node.
 const OWN_FOLDER: &str = "/run/insula";
 /// Where control groups are, and a file that the root of version 2 has.
@@ -47,20 +49,31 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Runs the agent of the base. Its standard error ends when all is set up, or tells why it is not.
 pub(crate) fn run() -> ExitCode {
     use_standard_error();
-    if let Err(error) = set_up() {
-        eprintln!("{error}");
-        return ExitCode::FAILURE;
+    match set_up() {
+        // It starts its server again, for which the command waits.
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(_lock)) => {
+            supervise();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
-    supervise();
-    ExitCode::SUCCESS
 }
 
-/// Sets up what a node has.
-fn set_up() -> io::Result<()> {
+/// Sets up what a node has. Returns the lock that this process keeps; none if there is such a process already.
+fn set_up() -> io::Result<Option<File>> {
     // Whatever the command's was.
     umask(Mode::from_raw_mode(0o022));
     set_child_subreaper(Some(getpid()))?;
     mount_folder().map_err(named(FOLDER))?;
+    let lock = File::create(LOCK)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
+    }
     unshare(UnshareFlags::NEWNS)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
@@ -68,7 +81,8 @@ fn set_up() -> io::Result<()> {
     mount_cgroups().map_err(named(CGROUPS))?;
     enter_network().map_err(named(NETWORK))?;
     let log = OpenOptions::new().create(true).append(true).open(OWN_LOG)?;
-    Ok(dup2_stderr(log)?)
+    dup2_stderr(log)?;
+    Ok(Some(lock))
 }
 
 /// Mounts its folder in memory, for it has containers' images; there already after an agent that was killed.
