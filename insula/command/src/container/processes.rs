@@ -47,17 +47,19 @@ pub(super) fn migrate(
     }
     let is_back = options.name.as_str() == node::BASE;
     if options.check {
-        if !is_back {
-            let record = container::find(Driver::open, &context.root, name)?;
-            let record = record.ok_or_else(|| container::no_container(name))?;
-            let target = (&options.name, program::POLLS);
-            check_group(driver, &|| container::processes(driver, &record), target)?;
+        let record = container::find(Driver::open, &context.root, name)?;
+        let record = record.ok_or_else(|| container::no_container(name))?;
+        let processes = || container::processes(driver, &record);
+        match is_back {
+            true if !processes()?.into_iter().any(is_there) => return Err(is_on_base().into()),
+            true => {}
+            false => check_group(driver, &processes, (&options.name, program::POLLS))?,
         }
         let to = &options.name;
         return output::line(&format!("container '{name}' can be moved to '{to}'"));
     }
     let moved = match is_back {
-        true => move_processes(driver, &context.root, (name, None), back),
+        true => move_processes(driver, &context.root, (name, None), is_there, back),
         false => to_node(driver, &context.root, name, &options.name),
     };
     let moved = moved.map_err(|error| {
@@ -75,16 +77,25 @@ pub(super) fn to_node(
     node: &Name,
 ) -> Result<GroupMoved, Error> {
     let target = (node, program::POLLS);
-    move_processes(driver, root, (name, Some(node)), |processes| {
+    move_processes(driver, root, (name, Some(node)), is_there, |processes| {
         check_group(driver, processes, target)?;
         group_to_node(driver, processes, target)
     })
 }
 
+/// Whether a process is on a node; not one that has ended.
+fn is_there(pid: i32) -> bool {
+    insula_migrate::is_on_node(pid).unwrap_or(false)
+}
+
+fn is_on_base() -> Error {
+    Error::new("it is on 'base' already").unchanged()
+}
+
 fn back(processes: Processes<'_>) -> Result<GroupMoved, Error> {
     let moved = group_to_base(processes)?;
     match moved.processes.is_empty() {
-        true => Err(Error::new("it is on 'base' already").unchanged()),
+        true => Err(is_on_base()),
         false => Ok(moved),
     }
 }

@@ -13,23 +13,33 @@ use super::transfer::as_it_is;
 use crate::agent::Location;
 
 /// Has the processes of a container on the base moved to a node of the lightweight kernel, or back, while nobody
-/// else moves it. `move_all` is given what lists their ids.
+/// else moves it. `move_all` is given what lists their ids, `is_there` tells whether a process is on a node. From
+/// before the move until none is there the record says so, also if this process is killed.
 ///
 /// # Errors
 /// That of `move_all`, or when the container is not on the base or does not run.
 pub fn move_processes<T>(
     driver: &Driver,
     root: &Root,
-    (name, lwk_node): (&Name, Option<&Name>),
+    (name, to_node): (&Name, Option<&Name>),
+    is_there: impl Fn(i32) -> bool,
     move_all: impl FnOnce(&dyn Fn() -> Result<Vec<i32>, Error>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let _lock = record::lock_moves(root)?;
     let mut record = as_it_is(driver, root, name)?;
     check_is_on_base(&record)?;
-    let moved = move_all(&|| processes(driver, &record))?;
-    record.lwk_node = lwk_node.cloned();
+    if let Some(node) = to_node {
+        record.lwk_node = Some(node.clone());
+        Records::lock(root)?.write(&record)?;
+    }
+    let moved = move_all(&|| processes(driver, &record));
+    // Of one that does not run any more nothing is there.
+    let left = processes(driver, &record).unwrap_or_default();
+    if !left.into_iter().any(is_there) {
+        record.lwk_node = None;
+    }
     Records::lock(root)?.write(&record)?;
-    Ok(moved)
+    moved
 }
 
 /// The ids of the processes of a container on the base.

@@ -11,6 +11,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use super::move_linux::failures::piped;
 use super::move_linux::streams::Streams;
@@ -85,6 +86,8 @@ const LEFT: [&str; 4] = [
     "/run/netns/insula-base",
     "/sys/fs/cgroup/insula",
 ];
+/// The container's record.
+const RECORD: &str = "/run/insula/containers/shop.json";
 const FREEZE: &str = "/sys/fs/cgroup/insula/shop/cgroup.freeze";
 
 fn play(context: &Context) -> Result<(), Finding> {
@@ -263,7 +266,9 @@ fn refusals(image: &str) -> Result<(), Finding> {
     let other = ["other", "--rootfs", "/", NODE, "--", "true"];
     try_insula(&[&["exec", "--container"][..], &other].concat())?
         .refused(125, &["the root of the node"])?;
-    try_insula(&["move", NAME, BASE])?.refused(1, &["is on 'base' already"])?;
+    for words in [&["move", NAME, BASE][..], &["move", "--check", NAME, BASE]] {
+        try_insula(words)?.refused(1, &["is on 'base' already"])?;
+    }
     try_insula(&["move", "--check", NAME, NODE])?.refused(1, &["the base lacks CRIU"])?;
     try_insula(&["run", "--image", image, "--name", NAME])?.refused(1, &["a container"])
 }
@@ -347,6 +352,7 @@ fn on_the_lightweight_kernel(streams: &Streams) -> Result<(), Finding> {
     let run = ["run", "--image", "lwk", "--name", QUIET];
     insula(&[&run[..], &["--cpus", "1", "--memory", "128M"]].concat())?;
     insula(&["move", "--check", NAME, QUIET])?;
+    killed_on_the_way(streams)?;
     println!("{}", insula(&["move", NAME, QUIET])?.trim_end());
     streams
         .go_on()
@@ -386,6 +392,28 @@ fn on_the_lightweight_kernel(streams: &Streams) -> Result<(), Finding> {
     }
     insula(&["rm", "--force", "many"])?;
     insula(&["rm", "--force", QUIET]).map(drop)
+}
+
+/// The command is killed while it moves the processes: the container goes on, and is not moved elsewhere as long as
+/// one may be on the node.
+fn killed_on_the_way(streams: &Streams) -> Result<(), Finding> {
+    let mut moving = piped(command(&["move", NAME, QUIET]))?;
+    wait_for("the move to be recorded", || {
+        let record = fs::read_to_string(RECORD)?;
+        Ok(record.contains("lwk_node").then_some(()))
+    })?;
+    moving.kill()?;
+    moving.wait()?;
+    try_insula(&["move", NAME, NODE])?.refused(1, &["are on 'quiet'"])?;
+    streams
+        .go_on()
+        .map_err(|error| error.when("after a move to the lightweight kernel was killed"))?;
+    // Back from there, or found not to have left.
+    let back = try_insula(&["move", NAME, BASE])?;
+    if back.status != Some(0) {
+        back.refused(1, &["is on 'base' already"])?;
+    }
+    assert_equal("its cores' node", &inspected()?["lwk_node"], &Value::Null)
 }
 
 /// It is written to a folder, and restored from there: on the lightweight kernel.
