@@ -4,21 +4,21 @@
 //! concern: the base holds them.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use insula_agent::container::{CRIU_FOLDER, IMAGES};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::cgroup::Cgroup;
 use super::one::Container;
@@ -46,13 +46,12 @@ pub(super) const NETWORK: &str = "network";
 /// Folder of all but the images of a run, beside them.
 pub(super) const WORK: &str = "work";
 /// Time that a run has: less than the command waits for an answer. Images can be such that CRIU never ends.
-const TIMEOUT: Timespec = Timespec {
-    tv_sec: 110,
-    tv_nsec: 0,
-};
-/// Interval at which processes are looked through.
+const TIMEOUT: Duration = Duration::from_secs(110);
+/// Interval at which the end of a killed server's run is looked for.
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Files in the folder of all else: CRIU's log, and the id of the first process that it has restored.
+/// Files in the folder of all else: the lock of a run that reads a container, CRIU's log, and the id of the first
+/// process that it has restored.
+const LOCK: &str = "lock";
 const LOG: &str = "log";
 const PID: &str = "pid";
 /// Folder there of programs that CRIU finds before all others.
@@ -123,6 +122,8 @@ impl Criu {
         let network = container.network.metadata()?.ino();
         let cgroup = Cgroup::of(&container.spec.name);
         self.command
+            // It reads nothing: so CRIU inherits the lock.
+            .stdin(lock(&self.work)?)
             .args(["--tree", &pid.as_raw_nonzero().to_string()])
             .arg("--freeze-cgroup")
             .arg(cgroup.path())
@@ -156,7 +157,7 @@ impl Criu {
         if !is_ready_in_time(&ended)? {
             child.kill()?;
             child.wait()?;
-            let ended = format!("has not ended after {} s", TIMEOUT.tv_sec);
+            let ended = format!("has not ended after {} s", TIMEOUT.as_secs());
             return Err(self.ended_by_force(&ended));
         }
         let status = child.wait()?;
@@ -183,37 +184,35 @@ impl Criu {
     }
 }
 
-/// Waits for the end of a run with a container's folder that was begun by a server that was killed. Such a run is
-/// found among all processes: the server may have been killed right after it had started it.
+/// Waits for the end of a run that reads a container, begun by a server that was killed. It has locked a file in the
+/// container's folder since before it was a process: the server may have been killed right after it had started it.
 pub(super) fn wait_for_end(folder: &Path) -> io::Result<()> {
-    let work = folder.join(WORK);
-    let own = fs::read("/proc/self/cmdline")?;
-    // Until it executes another program, a child of a server is one itself, by its words.
-    while !others(|words| words == own)?.is_empty() {
-        thread::sleep(INTERVAL);
-    }
-    let work = work.as_os_str().as_bytes();
-    let names_it = |words: &[u8]| words.split(|&byte| byte == 0).any(|word| word == work);
-    for pid in others(names_it)? {
-        if let Ok(ended) = pidfd_open(pid, PidfdFlags::empty()) {
-            is_ready_in_time(&ended)?;
+    let start = Instant::now();
+    while is_running(folder)? {
+        if start.elapsed() > TIMEOUT {
+            return Err(io::ErrorKind::TimedOut.into());
         }
+        thread::sleep(INTERVAL);
     }
     Ok(())
 }
 
-/// Other processes than this whose command lines are such.
-fn others(is_it: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Pid>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let pid = entry.file_name().to_string_lossy().parse().ok();
-        // It may have ended, or may be the kernel's.
-        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let pid = pid.and_then(Pid::from_raw).filter(|_| is_it(&words));
-        found.extend(pid.filter(|pid| *pid != getpid()));
+fn is_running(folder: &Path) -> io::Result<bool> {
+    let lock = match File::open(folder.join(WORK).join(LOCK)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        locked => Ok(locked.map(|()| false)?),
     }
-    Ok(found)
+}
+
+/// A lock that is held until all copies of this descriptor are closed.
+fn lock(work: &Path) -> io::Result<File> {
+    let lock = File::create(work.join(LOCK))?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(lock)
 }
 
 /// Makes a folder in which this program is `tar`. By its process it is found in all mounts in which CRIU
@@ -235,8 +234,9 @@ fn none() -> io::Error {
 
 /// Waits until a file can be read, for the time that a run has.
 pub(super) fn is_ready_in_time(file: impl AsFd) -> io::Result<bool> {
+    let timeout = TIMEOUT.try_into().map_err(io::Error::other)?;
     loop {
-        match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&TIMEOUT)) {
+        match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&timeout)) {
             Err(Errno::INTR) => {}
             polled => return Ok(polled? > 0),
         }
@@ -312,19 +312,24 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
-    fn processes_are_found_by_their_words() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let found = others(|words| words == b"sleep\x001000\0").unwrap();
-        let is_it = |pid: &Pid| pid.as_raw_nonzero().get().cast_unsigned() == child.id();
-        assert!(found.iter().any(is_it));
+    fn a_process_holds_the_lock_until_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_running(folder.path()).unwrap());
+        let work = folder.path().join(WORK);
+        fs::create_dir(&work).unwrap();
+        let mut command = Command::new("sleep");
+        let command = command.arg("1000").stdin(lock(&work).unwrap());
+        let mut child = command.spawn().unwrap();
+        command.stdin(Stdio::null());
+        assert!(is_running(folder.path()).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        let own = fs::read("/proc/self/cmdline").unwrap();
-        let own = others(|words| words == own).unwrap();
-        assert!(!own.contains(&getpid()));
+        assert!(!is_running(folder.path()).unwrap());
     }
 
     #[test]
