@@ -7,6 +7,8 @@ use std::net::Ipv4Addr;
 
 /// Its folder, in memory, which it sees as `/run/insula`.
 pub const FOLDER: &str = "/run/insula/base";
+/// Its lock, which the agent holds for as long as it lives.
+pub const LOCK: &str = "/run/insula/base/lock";
 /// The socket (AF_UNIX) on which it listens, as the command sees it, and as it does itself.
 pub const SOCKET: &str = "/run/insula/base/socket";
 /// See [`SOCKET`].

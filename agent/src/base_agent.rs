@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-use insula_agent::base::{FOLDER, NETWORK, OWN_LOG};
+use insula_agent::base::{FOLDER, LOCK, NETWORK, OWN_LOG};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
@@ -36,8 +36,6 @@ use crate::server;
 
 /// Role of this program: the agent of the base.
 pub(crate) const BASE: &str = "base";
-/// Its lock, as the base sees it.
-const LOCK: &str = "/run/insula/base/lock";
 /// What it sees its folder as, as in a node.
 const OWN_FOLDER: &str = "/run/insula";
 /// Where control groups are, and a file that the root of version 2 has.

@@ -35,8 +35,8 @@ const DRIVERS: [&str; 13] = [
     "virtio_rng",
     "virtio_balloon",
 ];
-/// Drivers of containers: their network cards, and what lists sockets for a move.
-const CONTAINER_DRIVERS: [&str; 7] = [
+/// Drivers of containers: their network cards, what lists sockets for a move, and what CRIU wants to find.
+const CONTAINER_DRIVERS: [&str; 10] = [
     "macvlan",
     "af_packet_diag",
     "netlink_diag",
@@ -44,6 +44,9 @@ const CONTAINER_DRIVERS: [&str; 7] = [
     "tcp_diag",
     "udp_diag",
     "unix_diag",
+    "tun",
+    "veth",
+    "nf_conntrack_netlink",
 ];
 /// The project's own modules, loaded after the drivers.
 const OWN: [&str; 2] = ["insula.ko", "insula_virtio.ko"];

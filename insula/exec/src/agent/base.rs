@@ -9,20 +9,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use insula_agent::Request;
-use insula_agent::base::{FOLDER, LOG_FILE, SOCKET};
+use insula_agent::base::{FOLDER, LOCK, LOG_FILE, SOCKET};
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::frame::{self, Reader};
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state;
 use insula_privilege::detach;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// Its role among those of the agent's program.
 const ROLE: &str = "base";
 /// Name of the lock held while it is started or ended.
-const LOCK: &str = "base-agent.lock";
+const START_LOCK: &str = "base-agent.lock";
 /// Time that it has to be ready, and to end; the interval of looks.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -34,7 +36,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 pub(super) fn connect() -> Result<Socket, Error> {
     try_connect()
         .or_else(|_| {
-            let _lock = state::lock(&Root::default(), LOCK)?;
+            let _lock = state::lock(&Root::default(), START_LOCK)?;
             // Another command may have started it.
             try_connect().or_else(|_| start())
         })
@@ -94,19 +96,54 @@ fn start_program(not_routed: Option<io::Error>) -> io::Result<Socket> {
 /// # Errors
 /// When it does not end, or what it had cannot be removed.
 pub(crate) fn end() -> io::Result<()> {
-    let _lock = state::lock(&Root::default(), LOCK)?;
-    if let Ok(socket) = try_connect() {
+    let _lock = state::lock(&Root::default(), START_LOCK)?;
+    if let Some(socket) = connect_if_it_lives()? {
         if !ends(&socket)? {
             return Ok(());
         }
-        let began = Instant::now();
-        while try_connect().is_ok() && began.elapsed() < TIMEOUT {
-            thread::sleep(INTERVAL);
-        }
+        drop(socket);
+        wait_until_ended()?;
     }
     insula_virtio::remove_base_card()?;
     unmount(FOLDER, UnmountFlags::DETACH)?;
     fs::remove_dir(FOLDER)
+}
+
+/// Connects to it; none if it has ended. It may be about to start its server again.
+fn connect_if_it_lives() -> io::Result<Option<Socket>> {
+    let began = Instant::now();
+    loop {
+        match try_connect() {
+            Ok(socket) => return Ok(Some(socket)),
+            Err(_) if !lives()? => return Ok(None),
+            Err(error) if began.elapsed() > TIMEOUT => return Err(error),
+            Err(_) => thread::sleep(INTERVAL),
+        }
+    }
+}
+
+/// Waits until neither it nor its server is there.
+fn wait_until_ended() -> io::Result<()> {
+    let began = Instant::now();
+    while lives()? || try_connect().is_ok() {
+        if began.elapsed() > TIMEOUT {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// Whether it has its lock. Nobody starts one meanwhile.
+fn lives() -> io::Result<bool> {
+    let lock = match File::open(LOCK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        locked => Ok(locked.map(|()| false)?),
+    }
 }
 
 /// Tells it to end; false if it has containers.

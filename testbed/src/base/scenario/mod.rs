@@ -92,6 +92,7 @@ pub const ALL: &[&Scenario] = &[
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
     &container::services::SCENARIO,
+    &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,
     &container::move_base::SCENARIO,
     &container::move_memory::SCENARIO,

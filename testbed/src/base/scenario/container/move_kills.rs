@@ -165,7 +165,7 @@ struct Server {
 
 impl Server {
     fn start(at: &'static str) -> Result<Self, Finding> {
-        let address = start_server(at)?;
+        let address = start_server(at, &[])?;
         let streams = Streams::start(&address, CONNECTIONS)?;
         Ok(Self {
             at,

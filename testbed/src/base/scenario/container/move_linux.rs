@@ -41,7 +41,7 @@ pub(super) const NAME: &str = "shop";
 /// Connections that live throughout.
 const CONNECTIONS: usize = 10;
 /// Moves there and back, in a long run.
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 100;
 /// Status with which the server ends when it is asked to.
 const STATUS: u8 = 7;
 /// Echoes what its clients send. Each new client is logged, with the kernel that runs it.
@@ -154,18 +154,10 @@ pub(super) fn run_node(name: &str, image: &str) -> Result<(), Finding> {
 }
 
 /// Starts the server as a container on a node. Returns its address.
-pub(super) fn start_server(node: &str) -> Result<String, Finding> {
-    let server = [
-        "--container",
-        NAME,
-        "-d",
-        node,
-        "--",
-        "python3",
-        "-c",
-        SERVER,
-    ];
-    insula(&[&["exec"][..], &server].concat())?;
+pub(super) fn start_server(node: &str, options: &[&str]) -> Result<String, Finding> {
+    let exec = ["exec", "--container", NAME, "-d"];
+    let server = [node, "--", "python3", "-c", SERVER];
+    insula(&[&exec[..], options, &server].concat())?;
     logged("ready")?;
     Ok(text(&inspected()?["address"]))
 }

@@ -3,6 +3,7 @@
 //! and a session of ssh.
 
 mod caddy;
+pub(crate) mod large;
 mod postgresql;
 mod redis;
 mod ssh;

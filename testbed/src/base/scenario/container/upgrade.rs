@@ -63,7 +63,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     published()?;
     let clients = Clients {
         web: web::clients(format!("127.0.0.1:{PORT}"))?,
-        streams: Streams::start(&start_server(NODE)?, CONNECTIONS)?,
+        streams: Streams::start(&start_server(NODE, &[])?, CONNECTIONS)?,
     };
     refusals(&new)?;
     clients.are_served_by(&context.release("6.1")?)?;

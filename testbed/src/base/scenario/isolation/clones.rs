@@ -199,9 +199,25 @@ fn refusals() -> Result<(), Finding> {
     ] {
         insula(&[&["run", "--image", "cloned"], &size[..], options].concat())?;
         try_insula(&["snapshot", "other", SNAPSHOT])?.refused(1, &["'other'", why])?;
+        if options == &folder[..] {
+            containers_stay()?;
+        }
         insula(&["rm", "--force", "other"])?;
     }
     Ok(())
+}
+
+/// A container of a confined node does not move to the base.
+fn containers_stay() -> Result<(), Finding> {
+    let exec = ["exec", "--container", "held", "-d", "other", "--"];
+    insula(&[&exec[..], &["sleep", "1000"]].concat())?;
+    for words in [
+        &["move", "held", "base"][..],
+        &["move", "--check", "held", "base"],
+    ] {
+        try_insula(words)?.refused(1, &["is confined", "root's rights", "left as it is"])?;
+    }
+    insula(&["rm", "--force", "held"]).map(drop)
 }
 
 /// A snapshot that was saved in a file and loaded again is as good as before; a damaged file is refused.

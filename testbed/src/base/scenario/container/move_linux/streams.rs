@@ -1,7 +1,7 @@
 //! Connections to a server that echoes: bytes both ways at once, each of which is checked.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -48,9 +48,17 @@ struct Stream {
 impl Streams {
     /// Opens connections and begins to send.
     pub(in super::super) fn start(address: &str, count: usize) -> Result<Self, Finding> {
+        Self::start_at((address, 80), count)
+    }
+
+    /// The same to another port.
+    pub(in super::super) fn start_at(
+        at: impl ToSocketAddrs,
+        count: usize,
+    ) -> Result<Self, Finding> {
         let mut all = Vec::new();
         for seed in 0..count {
-            let connection = TcpStream::connect((address, 80))?;
+            let connection = TcpStream::connect(&at)?;
             connection.set_read_timeout(Some(GOES_ON_TIMEOUT))?;
             connection.set_write_timeout(Some(GOES_ON_TIMEOUT))?;
             let stream = Arc::new(Stream::default());
@@ -65,6 +73,12 @@ impl Streams {
             all.push((stream, both));
         }
         Ok(Self { all })
+    }
+
+    /// These and others.
+    pub(in super::super) fn and(mut self, others: Self) -> Self {
+        self.all.extend(others.all);
+        self
     }
 
     /// Waits until more bytes have come back on every connection.

@@ -1,7 +1,7 @@
 //! redis, which writes each change to an append-only file: counters and values that clients check, and in the
 //! end all of it is read back from the file.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use super::{Client, GOES_ON_TIMEOUT, start as start_container};
@@ -26,11 +26,17 @@ const PROGRAM: [&str; 13] = [
     "yes",
 ];
 
-pub(super) fn start(node: &str) -> Result<Client, Finding> {
+/// Starts it on a node, and waits until it serves. Returns its address.
+pub(super) fn start_server(node: &str) -> Result<String, Finding> {
     let address = start_container(NAME, node, &PROGRAM)?;
     wait_for("redis to serve", || {
         Ok(TcpStream::connect((address.as_str(), PORT)).ok())
     })?;
+    Ok(address)
+}
+
+pub(super) fn start(node: &str) -> Result<Client, Finding> {
+    let address = start_server(node)?;
     let mut redis = Redis::connect(&address)?;
     Ok(Client::start(NAME, move |number| {
         let count = (number + 1).to_string();
@@ -64,23 +70,32 @@ pub(super) fn has_all(address: &str) -> Result<(), Finding> {
 }
 
 /// A connection.
-struct Redis(BufReader<TcpStream>);
+pub(super) struct Redis(BufReader<TcpStream>);
 
 impl Redis {
-    fn connect(address: &str) -> Result<Self, Finding> {
+    pub(super) fn connect(address: &str) -> Result<Self, Finding> {
         let stream = TcpStream::connect((address, PORT))?;
         stream.set_read_timeout(Some(GOES_ON_TIMEOUT))?;
         Ok(Self(BufReader::new(stream)))
     }
 
     /// The first line of the answer.
-    fn ask(&mut self, command: &str) -> Result<String, Finding> {
+    pub(super) fn ask(&mut self, command: &str) -> Result<String, Finding> {
         self.0
             .get_mut()
             .write_all(format!("{command}\r\n").as_bytes())?;
         let answer = self.line()?;
         Finding::unless(!answer.starts_with('-'), || format!("{command}: {answer}"))?;
         Ok(answer)
+    }
+
+    /// An answer that is a text of many lines ("bulk string").
+    pub(super) fn ask_for_text(&mut self, command: &str) -> Result<String, Finding> {
+        let length = self.ask(command)?;
+        let length: usize = length.trim_start_matches('$').parse()?;
+        let mut text = vec![0; length + b"\r\n".len()];
+        self.0.read_exact(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn line(&mut self) -> Result<String, Finding> {
