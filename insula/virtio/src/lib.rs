@@ -63,6 +63,7 @@ mod name_server;
 mod nat;
 mod network;
 mod node_events;
+mod port_forward;
 mod publish;
 mod request_listener;
 mod server;

@@ -5,13 +5,15 @@
 //! to no other interface that there is. So the base becomes a router for its nodes and for nobody else. If somebody else has the
 //! base forward packets, as Docker does, its interfaces are left as they are.
 //!
-//! From other hosts nobody reaches a node but by a published port.
+//! From other hosts nobody reaches a node but by a published port ([`port_forward`]), or as the base's administrator says by
+//! rules that change where packets go.
 //!
 //! On a loaded base the commands take seconds, which a driver would not wait for: a thread runs them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +22,21 @@ use std::time::Duration;
 
 use insula_agent::network::{BASE_ADDRESS, PREFIX};
 use insula_base::root::Root;
+use insula_node::attachment::Publish;
 use serde_json::Value;
 
 use super::bridge::{self, BRIDGE};
 use super::command::{output, run};
 use super::monitor::DeviceEvents;
+use super::port_forward;
 
 /// Name of the lock held while the way is opened or closed, and the timeout of taking it.
 const LOCK: &str = "nat";
-const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of each command: the first of a base loads modules.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The table, its set of interfaces that forward packets for nodes only, and that of all that there were then.
-const TABLE: &str = "inet insula";
+pub(super) const TABLE: &str = "inet insula";
 const FORWARDING: &str = "forwarding";
 const INTERFACES: &str = "interfaces";
 /// Folder with the settings of each interface (kernel: Documentation/networking/ip-sysctl.rst).
@@ -40,18 +44,29 @@ const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 /// Docker's chain for the rules of others: it drops all that is forwarded and accepted by none.
 const DOCKER: &str = "DOCKER-USER";
 
-/// The way of a node to other hosts. It is closed after the node's end, if there is no bridge any more.
+/// The way of a node to other hosts, and theirs to its published ports. It is closed after the node's end, if there is no
+/// bridge any more.
 pub(super) struct Nat {
     device_events: Arc<dyn DeviceEvents>,
+    /// None of a node without a network.
+    ports: Option<NodePorts>,
     opening: Mutex<Vec<JoinHandle<()>>>,
     was_opened: AtomicBool,
 }
 
+/// A node's address, and its published ports.
+#[derive(Clone, Debug)]
+pub(super) struct NodePorts {
+    pub(super) address: Ipv4Addr,
+    pub(super) published: Vec<Publish>,
+}
+
 impl Nat {
     /// One that is not open.
-    pub(super) fn new(device_events: &Arc<dyn DeviceEvents>) -> Self {
+    pub(super) fn new(device_events: &Arc<dyn DeviceEvents>, ports: Option<NodePorts>) -> Self {
         Self {
             device_events: Arc::clone(device_events),
+            ports,
             opening: Mutex::default(),
             was_opened: AtomicBool::new(false),
         }
@@ -61,11 +76,19 @@ impl Nat {
     /// open when the node sends its first packet: connections that others have tracked before keep the
     /// node's address. A failure is reported.
     pub(super) fn open(&self) {
+        let Some(ports) = self.ports.clone() else {
+            return;
+        };
         self.was_opened.store(true, Ordering::Relaxed);
         let events = Arc::clone(&self.device_events);
         let open = move || {
             if let Err(error) = let_out() {
                 events.report(&format!("network: it reaches no other hosts: {error}"));
+            }
+            if let Err(error) = port_forward::set(ports.address, &ports.published)
+                && !ports.published.is_empty()
+            {
+                events.report(&format!("network: published ports are relayed: {error}"));
             }
         };
         let thread = thread::Builder::new().name("nat".into()).spawn(open);
@@ -78,15 +101,16 @@ impl Nat {
 
 impl Drop for Nat {
     fn drop(&mut self) {
-        if !*self.was_opened.get_mut() {
+        let Some(ports) = self.ports.take_if(|_| *self.was_opened.get_mut()) else {
             return;
-        }
+        };
         let opening = self.opening.get_mut();
         for thread in opening.unwrap_or_else(PoisonError::into_inner).drain(..) {
             // One that panicked has ended as well.
             let _ = thread.join();
         }
-        if let Err(error) = leave() {
+        let closed = port_forward::set(ports.address, &[]);
+        if let Err(error) = closed.map(drop).and(leave()) {
             let text = format!("network: the way to other hosts is not closed: {error}");
             self.device_events.report(&text);
         }
@@ -106,7 +130,7 @@ pub(super) fn leave() -> io::Result<()> {
     bridge::leave();
     match bridge::exists() {
         true => Ok(()),
-        false => close(&Root::default(), BRIDGE),
+        false => close(&Root::default(), BRIDGE).and(port_forward::remove()),
     }
 }
 
@@ -230,6 +254,7 @@ fn table(bridge: &str, forwarding: &BTreeSet<String>, interfaces: &BTreeSet<Stri
              chain forward {{
                  type filter hook forward priority filter;
                  oifname {bridge} ct state established,related accept
+                 oifname {bridge} ct status dnat accept
                  iifname != {bridge} oifname {bridge} drop
                  iifname @{FORWARDING} oifname @{INTERFACES} drop
              }}
@@ -255,12 +280,12 @@ fn nft(script: &str) -> io::Result<()> {
 }
 
 /// Whether Docker drops what others forward. It does where it has the base forward packets.
-fn docker_drops(root: &Root) -> bool {
+pub(super) fn docker_drops(root: &Root) -> bool {
     let list = ["list", "chain", "ip", "filter", DOCKER];
     all_forward(root) && run(Command::new("nft").args(list), COMMAND_TIMEOUT).is_ok()
 }
 
-/// Has Docker accept what nodes send, and the answers.
+/// Has Docker accept what nodes send, the answers, and what comes for published ports.
 fn docker_accepts(bridge: &str) -> io::Result<()> {
     for rule in docker_rules(bridge) {
         if iptables("-C", &rule).is_err() {
@@ -271,7 +296,7 @@ fn docker_accepts(bridge: &str) -> io::Result<()> {
 }
 
 fn docker_rules(bridge: &str) -> [Vec<&str>; 2] {
-    let answers = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED"];
+    let answers = ["-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED,DNAT"];
     [
         vec!["-i", bridge, "-j", "ACCEPT"],
         [&["-o", bridge], &answers[..], &["-j", "ACCEPT"]].concat(),

@@ -26,7 +26,7 @@ use super::devices::{Devices, bus};
 use super::files::Files;
 use super::memory::DeviceNode;
 use super::monitor::DeviceEvents;
-use super::nat::Nat;
+use super::nat::{Nat, NodePorts};
 use super::node_events::NodeEvents;
 use super::publish::{self, Published};
 use super::request_listener::RequestListener;
@@ -112,11 +112,13 @@ fn serve(
     checkpoints: &Checkpoints,
     device_events: &Arc<dyn DeviceEvents>,
 ) {
-    let _published = publish(devices, device_events);
-    let nat = Arc::new(Nat::new(device_events));
-    if devices.network.is_some() {
-        nat.open();
-    }
+    let published = publish(devices, device_events);
+    let ports = devices.network.as_ref().map(|network| NodePorts {
+        address: network.address(devices.id),
+        published: published.iter().map(Published::port).collect(),
+    });
+    let nat = Arc::new(Nat::new(device_events, ports));
+    nat.open();
     checkpoints.remove_earlier();
     let device_node = Arc::new(DeviceNode::new(Arc::clone(node), devices.chunks_started));
     let current = CurrentBus::default();

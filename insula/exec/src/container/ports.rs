@@ -90,6 +90,10 @@ pub(super) fn closed(root: &Root, record: &ContainerRecord) {
     while matches!(lock(root, &record.name), Ok(None)) && began.elapsed() < END_TIMEOUT {
         thread::sleep(INTERVAL);
     }
+    // It may have been killed.
+    if let Some(address) = record.address {
+        let _ = PublishedPorts::forget(address);
+    }
 }
 
 /// Forwards connections to a container, as the process that was started for that. Tells by `tell` when all

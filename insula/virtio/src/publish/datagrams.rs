@@ -112,6 +112,13 @@ impl DatagramRelay {
         Ok((relay, waker))
     }
 
+    /// Closes the port, and tells that only then.
+    fn close(self) {
+        let Self { port, closed, .. } = self;
+        drop(port);
+        drop(closed);
+    }
+
     /// Runs until the port is closed.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
@@ -126,7 +133,7 @@ impl DatagramRelay {
             let _ = self.poll.poll(&mut events, Some(wait));
             for event in &events {
                 match event.token() {
-                    CLOSE => return drop(self.closed),
+                    CLOSE => return self.close(),
                     token if ready.contains(&token) => {}
                     token => ready.push_back(token),
                 }

@@ -1,6 +1,7 @@
 //! Ports of the base that lead to ports of a node.
 //!
-//! The node's supervisor, or a process of a container's, accepts and forwards connections, and datagrams: one thread
+//! Most connections of other hosts the base's kernel forwards ([`port_forward`](super::port_forward)). For all others
+//! the node's supervisor, or a process of a container's, accepts and forwards connections, and datagrams: one thread
 //! per port, two descriptors per connection, limited by its descriptors. A client beyond the limit gets a reset, or no
 //! answer.
 
@@ -20,6 +21,7 @@ use insula_node::attachment::{Protocol, Publish};
 use mio::{Token, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::port_forward;
 use datagrams::DatagramRelay;
 pub(super) use limit::Limit;
 use limit::Reports;
@@ -48,6 +50,7 @@ pub(super) fn limit(connect_timeout: Duration) -> Arc<Limit> {
 /// An open port. Dropping it closes the port; connections go on, flows of datagrams end.
 #[derive(Debug)]
 pub(super) struct Published {
+    port: Publish,
     waker: Waker,
     closed: Receiver<()>,
 }
@@ -79,7 +82,16 @@ impl Published {
                 waker
             }
         };
-        Ok(Self { waker, closed })
+        Ok(Self {
+            port: *publish,
+            waker,
+            closed,
+        })
+    }
+
+    /// Which it is.
+    pub(super) fn port(&self) -> Publish {
+        self.port
     }
 }
 
@@ -91,7 +103,11 @@ fn run(relay: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Open ports that lead to a container. Dropping it closes them.
 #[derive(Debug)]
-pub struct PublishedPorts(#[expect(dead_code, reason = "held, not used")] Vec<Published>);
+pub struct PublishedPorts {
+    #[expect(dead_code, reason = "held, not used")]
+    relayed: Vec<Published>,
+    address: Ipv4Addr,
+}
 
 impl PublishedPorts {
     /// Opens ports, and forwards connections to this address. Raises the limit of descriptors of this process
@@ -106,7 +122,25 @@ impl PublishedPorts {
         let opened = ports
             .iter()
             .map(|port| Published::open(port, address, &limit, |_| ()));
-        Ok(Self(opened.collect::<io::Result<_>>()?))
+        let relayed = opened.collect::<io::Result<_>>()?;
+        // If not, all of it is relayed.
+        let _ = port_forward::set(address, ports);
+        Ok(Self { relayed, address })
+    }
+
+    /// Closes those of a container whose process was killed, as far as the base's kernel has them.
+    ///
+    /// # Errors
+    /// When a command fails.
+    pub fn forget(address: Ipv4Addr) -> io::Result<()> {
+        port_forward::set(address, &[]).map(drop)
+    }
+}
+
+impl Drop for PublishedPorts {
+    fn drop(&mut self) {
+        // Who removes the container does so again.
+        let _ = Self::forget(self.address);
     }
 }
 
@@ -124,8 +158,17 @@ impl Drop for Published {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, UdpSocket};
+    use std::sync::atomic::{AtomicU16, Ordering};
 
     use super::*;
+
+    /// A port that no other test gets, also after it is closed: the kernel itself gives those from 32768 on.
+    fn own_port(is_free: impl Fn(u16) -> bool) -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let first = 10_000 + (std::process::id() % 200) as u16 * 100;
+        let ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 100);
+        ports.take(100).find(|port| is_free(*port)).unwrap()
+    }
 
     /// A server, and a port that is forwarded to it.
     fn published(connections: usize) -> (TcpListener, Publish, Published) {
@@ -133,7 +176,7 @@ mod tests {
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
         let publish = Publish {
             at: Ipv4Addr::LOCALHOST.into(),
-            base: port(&TcpListener::bind("127.0.0.1:0").unwrap()),
+            base: own_port(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()),
             node: port(&server),
             protocol: Protocol::Tcp,
         };
@@ -229,7 +272,7 @@ mod tests {
         let server = bound(Ipv4Addr::LOCALHOST.into());
         let publish = Publish {
             at,
-            base: bound(at).local_addr().unwrap().port(),
+            base: own_port(|port| UdpSocket::bind((at, port)).is_ok()),
             node: server.local_addr().unwrap().port(),
             protocol: Protocol::Udp,
         };

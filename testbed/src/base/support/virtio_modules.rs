@@ -10,12 +10,15 @@ use crate::base::Finding;
 pub(crate) const SOCKET_MODULES: [&str; 3] = ["vhost_vsock", "vhost_iotlb", "vsock"];
 /// Modules that the base loads for the network of nodes, in the order in which they can be
 /// unloaded.
-pub(crate) const NETWORK_MODULES: [&str; 15] = [
+pub(crate) const NETWORK_MODULES: [&str; 18] = [
     "vhost_net",
     "tun",
     "bridge",
     "stp",
     "llc",
+    "nft_nat",
+    "nft_fib_ipv4",
+    "nft_fib",
     "nft_masq",
     "nft_ct",
     "nft_chain_nat",

@@ -10,7 +10,7 @@ mod volumes;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -80,6 +80,13 @@ const DATA_BYTES: usize = 3 << 20;
 const SERVER: (&str, &str) = ("6.1", "rooted-6.1");
 const CLIENT: &str = "rooted-6.12";
 const PUBLISH: &str = "127.0.0.1:8080:80";
+/// A port of it that is open to other hosts.
+const OPEN_PORT: u16 = 8082;
+/// A program of its that tells from where it is asked.
+const TELLS_CLIENT: &str = "#!/bin/sh\n\
+    printf 'Content-type: text/plain\\r\\n\\r\\n'\n\
+    client=${REMOTE_ADDR##*:}\n\
+    echo ${client%]}\n";
 /// The server's address.
 const ADDRESS: &str = "10.78.0.7";
 /// Prints `ready`, then waits for a signal.
@@ -91,6 +98,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_programs(CONTENT)?;
     make_programs(ROOT)?;
     make_data()?;
+    make_client_program()?;
     volumes::make_folders()?;
     fs::write(
         ENV_FILE,
@@ -191,6 +199,16 @@ fn make_data() -> Result<(), Finding> {
     Ok(fs::write(data(), bytes)?)
 }
 
+fn make_client_program() -> Result<(), Finding> {
+    let program = Path::new(ROOT).join("cgi-bin/client");
+    fs::create_dir_all(Path::new(ROOT).join("cgi-bin"))?;
+    fs::write(&program, TELLS_CLIENT)?;
+    Ok(fs::set_permissions(
+        program,
+        fs::Permissions::from_mode(0o755),
+    )?)
+}
+
 /// Checksum of the file, in the format of `sha256sum` in a node.
 fn sum() -> Result<String, Finding> {
     let output = Command::new("sha256sum")
@@ -208,9 +226,10 @@ fn with_root(image: &str, node: &str, server: bool) -> Result<(), Finding> {
         "run", "--image", image, "--name", node, "-m", "256M", "--rootfs", ROOT,
     ];
     let httpd = ["--", "/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/"];
+    let open = format!("--publish={OPEN_PORT}:80");
     let own = match server {
         true => [
-            &["--overlay", "--publish", PUBLISH, "--ip", ADDRESS][..],
+            &["--overlay", "--publish", PUBLISH, &open, "--ip", ADDRESS][..],
             &volumes::OPTIONS,
             &["--label", "tier=front"],
             &httpd,

@@ -29,8 +29,10 @@ rootfs = "root.erofs"
 disk = "root.erofs,ro"
 hostname = "shop.example"
 ip = "10.78.0.9"
-publish = "127.0.0.1:8081:80"
+publish = ["127.0.0.1:8081:80", "8083:8000"]
 "#;
+/// Serves files at that port.
+const SERVES: &str = "busybox httpd -p 8000 -h /";
 /// Output of its program.
 const STARTED: &str = "the program has started";
 const ADDRESS: &str = "10.78.0.9";
@@ -81,6 +83,8 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
     assert_equal("where the image lies", &shared(first)?, &shared(second)?)?;
     as_described(second).map_err(|error| error.when("it was described in a file"))?;
     outside::is_reached_from(second)?;
+    insula(&["exec", second, "--", "sh", "-c", SERVES])?;
+    outside::keeps_clients_addresses(second, 8083)?;
     outside::resolves_names(second, (second, ADDRESS))?;
     for node in NODES {
         reads(node).map_err(|error| error.when(&format!("of {node}")))?;

@@ -12,7 +12,8 @@ use nix::sched::{CloneFlags, setns};
 
 use super::script;
 use crate::base::Finding;
-use crate::base::support::insula_command::{TIMEOUT, assert_equal, wait_for};
+use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, wait_for};
+use crate::base::support::supervisor_process;
 use crate::base::support::virtio_modules::modprobe;
 
 /// A host, its interface on the base and whether that forwards packets without nodes, the base's address there,
@@ -53,6 +54,10 @@ const DOCKER: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && iptables -P FORW
                       iptables -I FORWARD -j DOCKER-USER";
 const DOCKER_RULES: &str = "iptables -S DOCKER-USER";
 const DOCKER_REMOVED: &str = "nft delete table ip filter && echo 0 > /proc/sys/net/ipv4/ip_forward";
+/// A firewall of others that drops what the base forwards.
+const FIREWALL: &str = "nft 'table inet firewall { chain forward { type filter hook forward priority 0; policy drop; }; }'";
+/// The base's address in the nodes' network.
+const BASE_ADDRESS: &str = "10.78.0.1";
 /// Modules of the base's kernel that all of that takes, in the order in which they can be unloaded.
 const MODULES: [&str; 4] = ["veth", "xt_conntrack", "nft_compat", "x_tables"];
 
@@ -184,13 +189,59 @@ pub(super) fn reaches_nothing(node_address: &str) -> Result<(), Finding> {
     Ok(())
 }
 
+/// A server sees the addresses of another host's clients at a published port, also of those whose connection is there when its
+/// supervisor is killed.
+pub(super) fn keeps_clients_addresses(node: &str, port: u16) -> Result<(), Finding> {
+    sees_client(port, WORLD.address)?;
+    let mut begun = WORLD.inside(|| begin_request(port))?;
+    supervisor_process::kill(node)?;
+    // That starts another.
+    insula(&["exec", node, "--", "true"])?;
+    let seen = end_request(&mut begun)?;
+    assert_equal("the client that it sees", &seen.as_str(), &WORLD.address)?;
+    sees_client(port, WORLD.address)
+}
+
+/// What others filter is not forwarded around them: the base's clients are its own then.
+pub(super) fn is_relayed_beside_a_firewall(node: &str, port: u16) -> Result<(), Finding> {
+    sees_client(port, WORLD.address)?;
+    run(FIREWALL)?;
+    insula(&["restart", node])?;
+    let seen = sees_client(port, BASE_ADDRESS);
+    run("nft delete table inet firewall")?;
+    seen?;
+    insula(&["restart", node])?;
+    sees_client(port, WORLD.address)
+}
+
+/// The server at a published port comes to see that address of a client in another host.
+fn sees_client(port: u16, address: &str) -> Result<(), Finding> {
+    wait_for(&format!("the server to see {address}"), || {
+        // It may just start.
+        let seen = WORLD.inside(|| end_request(&mut begin_request(port)?));
+        Ok(seen.is_ok_and(|seen| seen == address).then_some(()))
+    })
+}
+
+fn begin_request(port: u16) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect((WORLD.base, port))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(b"GET /cgi-bin/client HTTP/1.0\r\n")?;
+    Ok(stream)
+}
+
+/// The last line of the answer.
+fn end_request(stream: &mut TcpStream) -> io::Result<String> {
+    stream.write_all(b"\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.lines().last().unwrap_or_default().to_owned())
+}
+
 /// Once there is no network of nodes, the base is as it was.
 pub(super) fn is_closed() -> Result<(), Finding> {
-    wait_for("the table to be removed", || {
-        let table = Command::new("nft")
-            .args(["list", "table", "inet", "insula"])
-            .output()?;
-        Ok((!table.status.success()).then_some(()))
+    wait_for("the tables to be removed", || {
+        Ok((!run("nft list tables")?.contains("insula")).then_some(()))
     })?;
     for host in [&WORLD, &OTHER] {
         let forwards = fs::read_to_string(host.forwarding())?;

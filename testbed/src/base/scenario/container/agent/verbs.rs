@@ -19,9 +19,13 @@ pub(super) fn play() -> Result<(), Finding> {
     )?;
     listed()?;
     let all = insula(&["port", server])?;
-    assert_equal("ports", &all.as_str(), &"80/tcp -> 127.0.0.1:8080\n")?;
+    assert_equal(
+        "ports",
+        &all.as_str(),
+        &"80/tcp -> 127.0.0.1:8080\n80/tcp -> 0.0.0.0:8082\n",
+    )?;
     let one = insula(&["port", server, "80/tcp"])?;
-    assert_equal("a port", &one.as_str(), &"127.0.0.1:8080\n")?;
+    assert_equal("a port", &one.as_str(), &"127.0.0.1:8080\n0.0.0.0:8082\n")?;
     try_insula(&["port", server, "81"])?.refused(1, &["no port leads to port 81"])?;
     let versions = insula_json(&["version", "--json"])?;
     assert_equal(
