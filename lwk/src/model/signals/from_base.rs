@@ -61,9 +61,18 @@ impl Signals {
     /// if any.
     pub fn send_from_base(&mut self, sent: &lwk::Signal, pid: u64) -> Option<Arc<ThreadHandle>> {
         let info = Info::from_base(sent)?;
+        if info.code == Info::TIMER && self.timer(&info).is_none() {
+            // It was deleted meanwhile, also by execve(2). What it meant a thread for would find another.
+            return None;
+        }
         let to = self.is_to_thread(&info, pid).then_some(sent.thread.into());
         // The queue may be full, as on Linux.
         self.send(to, info).ok().flatten()
+    }
+
+    /// The timer that has sent a signal, as long as there is it.
+    fn timer(&self, info: &Info) -> Option<&Timer> {
+        self.timers.iter().find(|timer| timer.id == info.sender())
     }
 
     /// Whether a signal is directed at the thread of the proxy that received it: the base does not
@@ -72,10 +81,7 @@ impl Signals {
         let is_own = u64::from(info.sender()) == pid;
         match info.code {
             Info::TKILL => true,
-            Info::TIMER => {
-                let mut timers = self.timers.iter();
-                timers.any(|timer| timer.id == info.sender() && timer.to_thread)
-            }
+            Info::TIMER => self.timer(info).is_some_and(|timer| timer.to_thread),
             // Caused by a call of the thread. Signals that the program sends itself do not come
             // from the base.
             Info::USER => is_own && matches!(info.signal, number::PIPE | number::XFSZ),

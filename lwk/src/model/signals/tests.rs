@@ -211,7 +211,6 @@ fn directed_signals_go_to_their_thread() {
         (RT, Info::USER, OTHER, false),
         (RT, Info::TIMER, 3, true),
         (RT, Info::TIMER, 4, false),
-        (RT, Info::TIMER, 5, false),
         (number::PIPE, Info::USER, OWN, true),
         (number::PIPE, Info::USER, OTHER, false),
         (number::CHLD, 1, OWN, false),
@@ -246,11 +245,37 @@ fn overruns_of_a_timer_are_merged() {
     let (mut signals, _) = two();
     signals.block(1, u64::MAX);
     signals.block(2, u64::MAX);
+    signals.add_timer(Timer {
+        id: 3,
+        to_thread: false,
+    });
     for merge_timer_overrun in [0, 2, 0] {
         signals.send_from_base(&sent(RT, Info::TIMER, 3 | merge_timer_overrun << 32), 1);
     }
     let found = signals.take(1, bit(RT)).map(|info| info.fields[0] >> 32);
     assert_eq!((found, signals.take(1, bit(RT))), (Some(4), None));
+}
+
+#[test]
+fn signals_of_deleted_timers_are_dropped() {
+    let (mut signals, _) = two();
+    let [first, second] = [3, 4].map(|id| Timer {
+        id,
+        to_thread: id == 3,
+    });
+    for timer in [first, second] {
+        signals.add_timer(timer);
+    }
+    signals.remove_timer(first.id);
+    // The default would end the program.
+    signals.send_from_base(&sent(RT, Info::TIMER, 3), 1);
+    assert_eq!((signals.next(1), signals.next(2)), (None, None));
+    signals.take_timers();
+    signals.send_from_base(&sent(RT, Info::TIMER, 4), 1);
+    assert_eq!((signals.next(1), signals.next(2)), (None, None));
+    signals.add_timer(first);
+    signals.send_from_base(&sent(RT, Info::TIMER, 3), 1);
+    assert!(signals.next(2).is_some());
 }
 
 #[test]
