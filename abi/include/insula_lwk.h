@@ -237,7 +237,7 @@
 #include <linux/types.h>
 
 #define INSULA_LWK_MAGIC	0x45544147454c4544ULL	/* "DELEGATE", little endian */
-#define INSULA_LWK_REVISION	11
+#define INSULA_LWK_REVISION	12
 
 /* Fewest and most pages of a delegation area. */
 #define INSULA_LWK_PAGES_MIN	64
@@ -325,8 +325,16 @@ struct insula_lwk_core {
 	__u64 flushes_done;	/* the last flush_requests that it has obeyed */
 	__u64 doorbell;		/* interrupts the program; 0: the core is not running */
 	__u64 interrupted_at;	/* time stamp counter when it last handled a doorbell */
-	__u64 lwk_reserved[3];
+	__u64 up_since;		/* time stamp counter when it came up; 0: it never has */
+	/*
+	 * For how long it has idled since then, in ticks of the time stamp counter; while it
+	 * idles, with INSULA_LWK_CORE_IDLE, less the counter: who reads it adds that (modulo 2^62).
+	 */
+	__u64 idle_ticks;
+	__u64 lwk_reserved;
 };
+
+#define INSULA_LWK_CORE_IDLE	(1ULL << 62)
 
 /* Bit of an entry of a program's page table: the page is one of a base mapping. */
 #define INSULA_LWK_PTE_BASE	(1ULL << 11)

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
 pub const LWK_MAGIC: u64 = 0x4554_4147_454c_4544;
 /// `INSULA_LWK_REVISION`.
-pub const LWK_REVISION: u32 = 11;
+pub const LWK_REVISION: u32 = 12;
 
 /// `INSULA_LWK_PAGES_MIN`: fewest pages of an area.
 pub const PAGES_MIN: u32 = 64;
@@ -152,8 +152,43 @@ pub struct Core {
     pub doorbell: u64,
     /// The time stamp counter when it last handled a doorbell.
     pub interrupted_at: u64,
+    /// The time stamp counter when it came up; 0 if it never has.
+    pub up_since: u64,
+    /// For how long it has idled since then, in ticks of the time stamp counter; while it idles, with
+    /// [`CORE_IDLE`], less the counter: who reads it adds that (modulo 2^62).
+    pub idle_ticks: u64,
     /// Zero.
-    pub lwk_reserved: [u64; 3],
+    pub lwk_reserved: u64,
+}
+
+/// `INSULA_LWK_CORE_IDLE`, of [`Core::idle_ticks`]: it idles.
+pub const CORE_IDLE: u64 = 1 << 62;
+
+impl Core {
+    /// Has [`idle_ticks`](Self::idle_ticks) say that it idles from this value of the time stamp counter on.
+    #[must_use]
+    pub const fn begun_to_idle(idle_ticks: u64, tsc: u64) -> u64 {
+        (idle_ticks.wrapping_sub(tsc) & (CORE_IDLE - 1)) | CORE_IDLE
+    }
+
+    /// Has it say that it idles no longer.
+    #[must_use]
+    pub const fn ended_to_idle(idle_ticks: u64, tsc: u64) -> u64 {
+        idle_ticks.wrapping_add(tsc) & (CORE_IDLE - 1)
+    }
+
+    /// For how long it has worked, in ticks of the time stamp counter, at this value of that.
+    #[must_use]
+    pub const fn busy_ticks(&self, tsc: u64) -> u64 {
+        let idle_ticks = match self.idle_ticks & CORE_IDLE {
+            0 => self.idle_ticks,
+            _ => Self::ended_to_idle(self.idle_ticks, tsc),
+        };
+        match self.up_since {
+            0 => 0,
+            since => tsc.saturating_sub(since).saturating_sub(idle_ticks),
+        }
+    }
 }
 
 /// `INSULA_LWK_PTE_BASE`: bit of an entry of a program's page table whose page is one of a base

@@ -15,6 +15,7 @@ pub mod network;
 pub mod options;
 pub mod processor;
 mod protocol;
+pub mod usage;
 
 pub use protocol::{
     COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus, Identity,

@@ -43,6 +43,8 @@ pub enum Request {
         /// The request.
         request: Box<Request>,
     },
+    /// Tell what the node has used: answered by `Result<Usage, String>` of [`Usage`](crate::usage::Usage).
+    Usage,
 }
 
 /// A program to run as a user, or in a container.

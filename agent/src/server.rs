@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::thread;
@@ -12,6 +13,7 @@ use insula_agent::base::OWN_SOCKET;
 use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::copy::CopyMessage;
 use insula_agent::frame::{self, FrameError, Reader};
+use insula_agent::usage::Usage;
 use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -136,6 +138,10 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::Send(path), _) => Ok(transfer::send(&path, &stream)?),
         (Request::Receive(receive), _) => Ok(transfer::receive(&receive, &stream, reader)?),
         (Request::Clock, _) => clock::serve(&stream, reader),
+        (Request::Usage, _) => {
+            let usage = Usage::read(Path::new("/")).map_err(|error| error.to_string());
+            Ok(frame::write(&stream, &usage)?)
+        }
         (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -197,6 +197,8 @@ pub(crate) fn structures() -> Facts {
             flushes_done,
             doorbell,
             interrupted_at,
+            up_since,
+            idle_ticks,
             lwk_reserved
         ]
     );
@@ -222,6 +224,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_LWK_CORES_PAGES = lwk::CORES_PAGES,
         INSULA_LWK_MAPS_PAGES = lwk::MAPS_PAGES,
         INSULA_LWK_PTE_BASE = lwk::PTE_BASE,
+        INSULA_LWK_CORE_IDLE = lwk::CORE_IDLE,
         INSULA_LWK_ACCESS_WRITE = lwk::ACCESS_WRITE,
         INSULA_LWK_ACCESS_EXECUTE = lwk::ACCESS_EXECUTE,
         INSULA_LWK_FAULTS = lwk::FAULTS,

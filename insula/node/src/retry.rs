@@ -62,6 +62,5 @@ fn is_being_removed(handle: &Handle) -> bool {
 }
 
 fn has_no_processes(handle: &Handle) -> bool {
-    let programs = stats::of(handle).ok().and_then(|stats| stats.programs);
-    programs.is_some_and(|programs| programs.processes == 0)
+    stats::processes(handle) == Some(0)
 }

@@ -1,5 +1,5 @@
-//! The words by which each core lets the base take back the pages of base mappings: `struct
-//! insula_lwk_core` (insula_lwk.h, "Base mappings").
+//! The words by which each core lets the base take back the pages of base mappings, and tells it for how long it
+//! idled: `struct insula_lwk_core` (insula_lwk.h, "Base mappings").
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -9,7 +9,7 @@ use spin::Once;
 
 use crate::base::area::{DelegationArea, area};
 use crate::hw::cores::{CORES_MAX, doorbell, number};
-use crate::hw::{interrupts, tlb};
+use crate::hw::{clock, interrupts, tlb};
 
 /// Words of each core, found at its first use.
 static WORDS: [Once<CoreWords>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
@@ -28,6 +28,7 @@ struct CoreWords {
     running: &'static AtomicU64,
     accesses: &'static AtomicU64,
     flushes_done: &'static AtomicU64,
+    idle_ticks: &'static AtomicU64,
 }
 
 impl CoreWords {
@@ -49,12 +50,32 @@ impl CoreWords {
         let word = |offset: usize| area.word(page, start + offset);
         word(offset_of!(Core, doorbell)).store(doorbell(), Ordering::Release);
         interrupts::store_times(word(offset_of!(Core, interrupted_at)));
+        word(offset_of!(Core, up_since)).store(clock::stamp(), Ordering::Release);
         Self {
             flush_requests: word(offset_of!(Core, flush_requests)),
             running: word(offset_of!(Core, running)),
             accesses: word(offset_of!(Core, accesses)),
             flushes_done: word(offset_of!(Core, flushes_done)),
+            idle_ticks: word(offset_of!(Core, idle_ticks)),
         }
+    }
+}
+
+/// Tells the base that the calling core idles from now on, until [`end_idle`].
+pub(crate) fn begin_idle() {
+    set_idle(Core::begun_to_idle);
+}
+
+/// Ends what [`begin_idle`] began.
+pub(crate) fn end_idle() {
+    set_idle(Core::ended_to_idle);
+}
+
+fn set_idle(changed: fn(u64, u64) -> u64) {
+    if let Some(CoreWords { idle_ticks, .. }) = CoreWords::own() {
+        // Nobody else writes it.
+        let ticks = idle_ticks.load(Ordering::Relaxed);
+        idle_ticks.store(changed(ticks, clock::stamp()), Ordering::Relaxed);
     }
 }
 

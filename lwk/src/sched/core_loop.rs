@@ -41,7 +41,11 @@ pub(crate) fn run() -> ! {
                 polling::arm_doorbell(0);
                 stealing::set_searching();
             }
-            None => idle(),
+            None => {
+                core_words::begin_idle();
+                idle();
+                core_words::end_idle();
+            }
         }
     }
 }

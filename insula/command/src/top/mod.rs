@@ -1,5 +1,6 @@
 //! `insula top`.
 
+mod details;
 mod model;
 mod screen;
 
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use insula_base::error::Error;
 use insula_driver::Driver;
-use insula_node::stats;
+use insula_servers::{self as servers, ServerView};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::cli::Top;
-use super::{Context, Failure, node};
+use super::{Context, Failure, node, stats};
 use model::{Cores, Model, Sample};
 
 /// Interval for checking signals, which waiting for keys does not report.
@@ -39,21 +40,27 @@ pub(super) fn top(context: &Context, options: &Top) -> Result<(), Failure> {
         return Err(no_terminal().into());
     }
     let driver = context.driver()?;
-    let mut model = Model::new(sample(&driver)?);
+    let mut model = Model::new(sample(context, &driver, None)?);
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ended)).map_err(unusable)?;
     }
     let mut terminal = ratatui::try_init().map_err(unusable)?;
     let interval = Duration::from_secs(options.interval.into());
-    let watched = watch(&mut terminal, &driver, &mut model, interval, &ended);
+    let watched = watch(
+        &mut terminal,
+        (context, &driver),
+        &mut model,
+        interval,
+        &ended,
+    );
     ratatui::restore();
     watched
 }
 
 fn watch(
     terminal: &mut DefaultTerminal,
-    driver: &Driver,
+    (context, driver): (&Context, &Driver),
     model: &mut Model,
     interval: Duration,
     ended: &AtomicBool,
@@ -70,19 +77,31 @@ fn watch(
                 break;
             }
         } else if model.age() >= interval {
-            model.add(sample(driver)?);
+            model.add(sample(context, driver, model.node_of_servers())?);
         }
     }
     Ok(())
 }
 
-/// Takes a sample.
-fn sample(driver: &Driver) -> Result<Sample, Failure> {
+/// Takes a sample, with the servers of a node.
+fn sample(
+    context: &Context,
+    driver: &Driver,
+    node_of_servers: Option<&str>,
+) -> Result<Sample, Failure> {
     let (_, cpus) = driver.machine()?;
     let handles = node::all(driver)?;
     Ok(Sample {
         at: Instant::now(),
         cores: Cores::of(&cpus),
-        nodes: handles.iter().map(stats::of).collect::<Result<_, _>>()?,
+        nodes: stats::of(driver, &handles)?,
+        servers: node_of_servers.map_or_else(Vec::new, |node| servers_of(context, driver, node)),
     })
+}
+
+/// The servers of a node; none if it ends just now, or cannot run what asks it.
+fn servers_of(context: &Context, driver: &Driver, node: &str) -> Vec<ServerView> {
+    let named = node.parse().ok();
+    let listed = named.and_then(|node| servers::list(driver, &context.root, &[node]).ok());
+    listed.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Layout of `insula top`: the nodes above, the selected node's calls and cores below.
+//! Layout of `insula top`: the nodes above, and below [details] of the selected one.
 
 use insula_base::units::Size;
 use insula_node::stats::{CoreStats, NodeStats, ProgramStats};
@@ -6,13 +6,14 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Text};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
+use ratatui::widgets::{Cell, Row, Table, TableState};
 
+use super::details;
 use super::model::Model;
 use crate::report;
 
 /// A counter of a core: its heading, and its value.
-type Count = (&'static str, fn(&CoreStats) -> u64);
+pub(super) type Count = (&'static str, fn(&CoreStats) -> u64);
 
 /// The counters shown of a core.
 const COUNTS: [Count; 5] = [
@@ -23,15 +24,15 @@ const COUNTS: [Count; 5] = [
     ("RINGS/S", |core| core.rings),
 ];
 /// Width of a number and its heading.
-const NUMBER_WIDTH: u16 = 8;
-const NUMBER: Constraint = Constraint::Length(NUMBER_WIDTH);
+pub(super) const NUMBER_WIDTH: u16 = 8;
+pub(super) const NUMBER: Constraint = Constraint::Length(NUMBER_WIDTH);
 /// Width of a core's number, and of the number of cores.
-const CORES_WIDTH: u16 = 4;
-/// Least width of a call's name and place.
-const CALLS_WIDTH: u16 = 30;
+pub(super) const CORES_WIDTH: u16 = 4;
+/// Width of a percentage.
+pub(super) const PERCENT_WIDTH: u16 = 5;
 
 /// The counters that fit into `width` beside `used` columns.
-fn fitting(width: u16, used: u16) -> &'static [Count] {
+pub(super) fn fitting(width: u16, used: u16) -> &'static [Count] {
     let room = usize::from(width.saturating_sub(used) / (NUMBER_WIDTH + 1));
     &COUNTS[..room.min(COUNTS.len())]
 }
@@ -42,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame, model: &Model) {
     let whole = frame.area();
     // The list takes what it needs, and leaves the details at least half of the screen.
     let listed = rows.saturating_add(1).min(whole.height / 2);
-    let [heading, list, details] = Layout::vertical([
+    let [heading, list, below] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(listed),
         Constraint::Min(0),
@@ -51,7 +52,7 @@ pub(super) fn draw(frame: &mut Frame, model: &Model) {
     draw_heading(frame, heading, model);
     draw_nodes(frame, list, model);
     if let Some(node) = model.selected().map(|at| &model.nodes()[at]) {
-        draw_details(frame, details, model, node);
+        details::draw(frame, below, model, node);
     }
 }
 
@@ -67,18 +68,25 @@ fn draw_heading(frame: &mut Frame, area: Rect, model: &Model) {
         Size(memory)
     );
     frame.render_widget(Line::from(text).bold(), area);
-    let keys = Line::from("up, down: select  q: quit").alignment(Alignment::Right);
+    let keys = Line::from("up, down  s: servers  q: quit").alignment(Alignment::Right);
     frame.render_widget(keys, area);
 }
 
 fn draw_nodes(frame: &mut Frame, area: Rect, model: &Model) {
     let names = model.nodes().iter().map(|node| node.name.chars().count());
     let widest = names.max().and_then(|width| u16::try_from(width).ok());
-    let widths = [widest.unwrap_or(0).max(4), 8, 7, CORES_WIDTH, 7];
+    let widths = [
+        widest.unwrap_or(0).max(4),
+        8,
+        7,
+        CORES_WIDTH,
+        PERCENT_WIDTH,
+        7,
+    ];
     let used = widths.iter().map(|width| width + 1).sum::<u16>() - 1;
     let counts = fitting(area.width, used);
     let left = ["NAME", "STATE"].map(Cell::from);
-    let right = ["RUNS", "CPUS", "MEMORY"].map(number);
+    let right = ["RUNS", "CPUS", "CPU%", "MEMORY"].map(number);
     let headings = counts.iter().map(|(heading, _)| number(*heading));
     let headings = left.into_iter().chain(right).chain(headings);
     let rows = model
@@ -99,89 +107,36 @@ fn node_row<'a>(model: &Model, node: &'a NodeStats, counts: &[Count]) -> Row<'a>
     let right = [
         report::duration(node.ran_ns),
         node.cpus.to_string(),
+        known(node.cpu_ns().map(|ns| percent(model.percent(ns)))),
         Size(node.memory_bytes).to_string(),
     ];
     let counts = counts.iter().map(|(_, of)| {
         let shown = |total| rate(model.per_second(of(total)));
-        number(total.as_ref().map_or_else(|| "-".to_owned(), shown))
+        number(known(total.as_ref().map(shown)))
     });
     Row::new(left.into_iter().chain(right.map(number)).chain(counts))
 }
 
-fn draw_details(frame: &mut Frame, area: Rect, model: &Model, node: &NodeStats) {
-    let block = Block::new()
-        .borders(Borders::TOP)
-        .title(format!(" {} ", node.name));
-    let inside = block.inner(area);
-    frame.render_widget(block, area);
-    let Some(programs) = &node.programs else {
-        let why = if node.state == "running" {
-            "It runs Linux, which has counters of its own: see `insula exec` and `insula logs`."
-        } else {
-            "It is not running."
-        };
-        frame.render_widget(Paragraph::new(why), inside);
-        return;
-    };
-    let counts = fitting(inside.width, CALLS_WIDTH + 1 + CORES_WIDTH);
-    let counts_width = counts.iter().map(|_| NUMBER_WIDTH + 1).sum::<u16>();
-    let [calls, cores] = Layout::horizontal([
-        Constraint::Min(CALLS_WIDTH),
-        Constraint::Length(CORES_WIDTH + counts_width),
-    ])
-    .spacing(1)
-    .areas(inside);
-    draw_calls(frame, calls, model, programs);
-    draw_cores(frame, cores, model, programs, counts);
-}
-
-fn draw_calls(frame: &mut Frame, area: Rect, model: &Model, programs: &ProgramStats) {
-    let rows = programs.calls.iter().map(|call| {
-        let whose = if call.delegated { "delegated" } else { "local" };
-        Row::new([
-            Cell::from(call.name),
-            Cell::from(whose),
-            number(rate(model.per_second(call.count))),
-        ])
-    });
-    let widths = [Constraint::Min(9), Constraint::Length(9), NUMBER];
-    let heading = [Cell::from("CALL"), Cell::from("WHERE"), number("CALLS/S")];
-    frame.render_widget(
-        Table::new(rows, widths).header(Row::new(heading).bold()),
-        area,
-    );
-}
-
-fn draw_cores(
-    frame: &mut Frame,
-    area: Rect,
-    model: &Model,
-    programs: &ProgramStats,
-    counts: &[Count],
-) {
-    let rows = programs.cores.iter().enumerate().map(|(index, core)| {
-        let counts = counts
-            .iter()
-            .map(|(_, of)| number(rate(model.per_second(of(core)))));
-        Row::new(std::iter::once(number(index.to_string())).chain(counts))
-    });
-    let headings = counts.iter().map(|(heading, _)| number(*heading));
-    let headings = std::iter::once(number("CORE")).chain(headings);
-    let widths = std::iter::once(Constraint::Length(CORES_WIDTH));
-    let widths = widths.chain(counts.iter().map(|_| NUMBER));
-    frame.render_widget(
-        Table::new(rows, widths).header(Row::new(headings).bold()),
-        area,
-    );
-}
-
 /// A cell aligned to the right.
-fn number<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
+pub(super) fn number<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
     Cell::from(text.into().alignment(Alignment::Right))
 }
 
+/// A value, or that it is not known.
+fn known(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".to_owned())
+}
+
+/// A percentage, of which each core has a hundred.
+pub(super) fn percent(value: f64) -> String {
+    match value {
+        ..10.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
 /// A rate per second, in seven characters at most.
-fn rate(per_second: f64) -> String {
+pub(super) fn rate(per_second: f64) -> String {
     match per_second {
         0.0 => "0".to_owned(),
         ..10.0 => format!("{per_second:.1}"),
@@ -211,21 +166,40 @@ mod tests {
         insta::assert_snapshot!(drawn(&model(), 100, 12));
     }
 
-    #[test]
-    fn says_why_a_stock_node_has_no_calls() {
+    fn model_after(keys: &str) -> Model {
         let mut model = model();
-        assert!(
-            model
-                .handle_key(KeyEvent::from(KeyCode::Down))
-                .is_continue()
-        );
-        insta::assert_snapshot!(drawn(&model, 80, 8));
+        for key in keys.chars().map(|key| KeyEvent::from(KeyCode::Char(key))) {
+            assert!(model.handle_key(key).is_continue());
+        }
+        model
+    }
+
+    #[test]
+    fn shows_what_linux_has_used() {
+        insta::assert_snapshot!(drawn(&model_after("j"), 100, 12));
+    }
+
+    #[test]
+    fn says_that_a_node_does_not_run() {
+        insta::assert_snapshot!(drawn(&model_after("jj"), 80, 8));
+    }
+
+    #[test]
+    fn shows_the_servers_of_a_node() {
+        insta::assert_snapshot!(drawn(&model_after("s"), 100, 12));
     }
 
     #[test]
     fn any_size_will_do() {
         for (width, height) in [(1, 1), (20, 3), (300, 100)] {
             drawn(&model(), width, height);
+        }
+    }
+
+    #[test]
+    fn percentages_are_short() {
+        for (value, text) in [(0.0, "0.0"), (9.94, "9.9"), (45.2, "45"), (1600.0, "1600")] {
+            assert_eq!(percent(value), text);
         }
     }
 

@@ -14,6 +14,7 @@ mod location;
 mod place;
 mod rename;
 mod terminal;
+mod usage;
 
 pub(crate) use base::end as end_base_agent;
 pub use clock::set_clock;
@@ -25,3 +26,4 @@ pub use location::Location;
 pub(crate) use location::in_root;
 pub use place::{Place, PlaceError};
 pub use rename::{check_agent, rename};
+pub use usage::add_usage;

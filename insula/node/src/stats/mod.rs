@@ -1,28 +1,19 @@
-//! Counters of nodes: their cores and memory and, of the lightweight kernel, what its programs did,
+//! Counters of nodes: their cores, memory and devices and, of the lightweight kernel, what its programs did,
 //! call by call.
 //!
-//! A node's kernel counts in memory that it shares with the base (`abi/include/insula_lwk.h`), so
-//! reading costs the node nothing. All counters start with the node's last start.
+//! A lightweight kernel counts in memory that it shares with the base (`abi/include/insula_lwk.h`), so
+//! reading costs the node nothing. Linux is asked by its agent (`insula_exec::agent::add_usage`). All counters start with the
+//! node's last start.
 
+mod programs;
 mod prometheus;
 
-use std::mem::offset_of;
-
+pub use programs::{CallStats, CoreStats, ProgramStats};
 pub use prometheus::prometheus;
 
-use insula_abi::lwk::{
-    COUNTERS_PAGES, Calls, Counters, Delegation, LWK_MAGIC, MAPS_PAGE, Maps, PAGE_SIZE, PAGES_MAX,
-    Process, base_state,
-};
+use insula_agent::usage::{Traffic, Usage};
 use insula_base::error::Error;
-use insula_driver::DriverError;
-use insula_driver::channel;
-use insula_lwk::syscall::call::Kind;
-use insula_lwk::syscall::table;
-use kimage::{PhysicalMemory, ReadError};
-use nix::errno::Errno;
 use serde::Serialize;
-use zerocopy::FromBytes;
 
 use crate::{Handle, NodeFinding};
 
@@ -43,113 +34,8 @@ pub struct NodeStats {
     pub findings: Option<Vec<NodeFinding>>,
     /// Counters of its programs; only of the lightweight kernel.
     pub programs: Option<ProgramStats>,
-}
-
-/// Counters of programs on a node of the lightweight kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ProgramStats {
-    /// Present number of processes, forked ones included.
-    pub processes: usize,
-    /// Counters by core, in the kernel's order.
-    pub cores: Vec<CoreStats>,
-    /// System calls by name, most frequent first.
-    pub calls: Vec<CallStats>,
-}
-
-/// Counters of a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct CoreStats {
-    /// System calls executed by the node's kernel.
-    pub local_calls: u64,
-    /// System calls executed by the base.
-    pub delegated_calls: u64,
-    /// Page faults of programs.
-    pub faults: u64,
-    /// Page faults of the base on programs' memory during calls.
-    pub remote_faults: u64,
-    /// Calls and requests of the node's kernel itself.
-    pub requests: u64,
-    /// Entries to the kernel from programs.
-    pub entries: u64,
-    /// Context switches to threads.
-    pub switches: u64,
-    /// Rings of the base's doorbell.
-    pub rings: u64,
-}
-
-/// Counter of a system call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CallStats {
-    /// Name of the call.
-    pub name: &'static str,
-    /// Whether the base executes it.
-    pub delegated: bool,
-    /// Number of calls.
-    pub count: u64,
-}
-
-impl CoreStats {
-    fn of(counters: &Counters) -> Self {
-        Self {
-            local_calls: counters.local_calls,
-            delegated_calls: counters.delegated_calls,
-            faults: counters.faults,
-            remote_faults: counters.remote_faults,
-            requests: counters.requests,
-            entries: counters.entries,
-            switches: counters.switches,
-            rings: counters.rings,
-        }
-    }
-
-    /// Combines each counter with the same one of `other`.
-    fn combined(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
-        Self {
-            local_calls: with(self.local_calls, other.local_calls),
-            delegated_calls: with(self.delegated_calls, other.delegated_calls),
-            faults: with(self.faults, other.faults),
-            remote_faults: with(self.remote_faults, other.remote_faults),
-            requests: with(self.requests, other.requests),
-            entries: with(self.entries, other.entries),
-            switches: with(self.switches, other.switches),
-            rings: with(self.rings, other.rings),
-        }
-    }
-
-    /// All counters, with their names in metrics and descriptions.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, &'static str, u64); 8] {
-        [
-            (
-                "local_calls",
-                "System calls executed by the node's kernel.",
-                self.local_calls,
-            ),
-            (
-                "delegated_calls",
-                "System calls executed by the base.",
-                self.delegated_calls,
-            ),
-            ("faults", "Page faults of programs.", self.faults),
-            (
-                "remote_faults",
-                "Page faults of the base on programs' memory during calls.",
-                self.remote_faults,
-            ),
-            (
-                "requests",
-                "Calls and requests of the node's kernel itself.",
-                self.requests,
-            ),
-            (
-                "entries",
-                "Entries to the kernel from programs.",
-                self.entries,
-            ),
-            ("switches", "Context switches to threads.", self.switches),
-            ("rings", "Rings of the base's doorbell.", self.rings),
-        ]
-    }
+    /// What its kernel says that it has used; only of Linux with an agent that answers.
+    pub usage: Option<Usage>,
 }
 
 impl NodeStats {
@@ -163,91 +49,41 @@ impl NodeStats {
             Some(before) => now.since(before),
             None => now.clone(),
         });
+        let usage = self.usage.map(|now| match is_same_start {
+            // Its agent may not have answered before.
+            true => usage_since(now, earlier.usage.unwrap_or(now)),
+            false => now,
+        });
         Self {
             programs,
+            usage,
             ..self.clone()
         }
     }
-}
 
-impl ProgramStats {
-    /// Changes since `earlier`.
-    fn since(&self, earlier: &Self) -> Self {
-        let cores = self.cores.iter().enumerate().map(|(index, now)| {
-            let before = earlier.cores.get(index).copied().unwrap_or_default();
-            now.combined(&before, increase)
-        });
-        let calls = self.calls.iter().filter_map(|now| {
-            let mut then = earlier.calls.iter();
-            let before = then.find(|call| call.name == now.name);
-            let count = increase(now.count, before.map_or(0, |call| call.count));
-            (count > 0).then_some(CallStats { count, ..*now })
-        });
-        let mut calls: Vec<_> = calls.collect();
-        calls.sort_by_key(|call| std::cmp::Reverse(call.count));
-        Self {
-            processes: self.processes,
-            cores: cores.collect(),
-            calls,
-        }
-    }
-
-    /// Sums over all cores.
+    /// Time for which its cores worked, all together, in nanoseconds; none if that is not known.
     #[must_use]
-    pub fn total(&self) -> CoreStats {
-        let none = CoreStats::default();
-        let cores = self.cores.iter();
-        cores.fold(none, |sum, core| sum.combined(core, u64::saturating_add))
-    }
-
-    /// Reads the counters from a node's memory; `None` if there is no delegation area at that
-    /// address.
-    fn read(
-        memory: &impl PhysicalMemory,
-        area: u64,
-        cores: usize,
-    ) -> Result<Option<Self>, ReadError> {
-        let mut header = [0; size_of::<Delegation>()];
-        memory.read(area, &mut header)?;
-        let header = Delegation::read_from_bytes(&header).ok();
-        let Some(header) = header.filter(|header| header.magic == LWK_MAGIC) else {
-            return Ok(None);
-        };
-        let room = (u64::from(COUNTERS_PAGES) - 1) * PAGE_SIZE / size_of::<Counters>() as u64;
-        let cores = (0..room.min(cores as u64)).map(|core| {
-            let mut bytes = [0; size_of::<Counters>()];
-            memory.read(area + PAGE_SIZE + core * bytes.len() as u64, &mut bytes)?;
-            let counters = Counters::read_from_bytes(&bytes).unwrap_or_default();
-            Ok(CoreStats::of(&counters))
-        });
-        let cores = cores.collect::<Result<_, ReadError>>()?;
-        let mut counters = [0; size_of::<Calls>()];
-        memory.read(area + u64::from(COUNTERS_PAGES) * PAGE_SIZE, &mut counters)?;
-        Ok(Some(Self {
-            processes: processes(memory, area, header.pages)?,
-            cores,
-            calls: calls(&counters),
-        }))
+    pub fn cpu_ns(&self) -> Option<u64> {
+        let of_programs = self
+            .programs
+            .as_ref()
+            .map(|programs| programs.total().busy_ns);
+        of_programs.or(self.usage.map(|usage| usage.cpu_ns))
     }
 }
 
-/// Number of processes that have started and whose proxies live. Maps overwritten by the node lead
-/// nowhere outside of its memory.
-fn processes(memory: &impl PhysicalMemory, area: u64, pages: u32) -> Result<usize, ReadError> {
-    let mut process_of = vec![0; 2 * pages.min(PAGES_MAX) as usize];
-    let maps = area + u64::from(MAPS_PAGE) * PAGE_SIZE;
-    let at = maps + offset_of!(Maps, process_of) as u64;
-    memory.read(at, &mut process_of)?;
-    let (process_of, _) = process_of.as_chunks::<2>();
-    let pages = (0..).zip(process_of.iter().map(|&one| u16::from_le_bytes(one)));
-    let first_pages = pages.filter(|&(page, process)| page > 0 && page == u64::from(process));
-    let is_running = |page: u64| {
-        let mut state = [0; 8];
-        let at = area + page * PAGE_SIZE + offset_of!(Process, base_state) as u64;
-        let read = memory.read(at, &mut state);
-        read.is_ok() && u64::from_le_bytes(state) == base_state::STARTED
+/// What was used since `earlier`, and the memory in use now.
+fn usage_since(now: Usage, earlier: Usage) -> Usage {
+    let traffic = |now: Traffic, earlier: Traffic| Traffic {
+        in_bytes: increase(now.in_bytes, earlier.in_bytes),
+        out_bytes: increase(now.out_bytes, earlier.out_bytes),
     };
-    Ok(first_pages.filter(|&(page, _)| is_running(page)).count())
+    Usage {
+        cpu_ns: increase(now.cpu_ns, earlier.cpu_ns),
+        network: traffic(now.network, earlier.network),
+        disks: traffic(now.disks, earlier.disks),
+        ..now
+    }
 }
 
 /// Increase of a counter. The node may overwrite counters: a smaller value counts from 0.
@@ -255,30 +91,16 @@ fn increase(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
 }
 
-fn calls(counters: &[u8]) -> Vec<CallStats> {
-    let (counts, _) = counters.as_chunks::<8>();
-    let counts = (0..).zip(counts.iter().map(|&count| u64::from_le_bytes(count)));
-    let named = counts.filter_map(|(number, count)| {
-        let call = table::find(number)?;
-        (count > 0).then_some(CallStats {
-            name: call.name,
-            delegated: matches!(call.kind, Kind::Delegated | Kind::Masked(_)),
-            count,
-        })
-    });
-    let mut calls: Vec<_> = named.collect();
-    calls.sort_by_key(|call| std::cmp::Reverse(call.count));
-    calls
-}
-
-/// Statistics of a node now.
+/// Statistics of a node now, without [`NodeStats::usage`]. The time stamp counter has this frequency.
 ///
 /// # Errors
 /// Why they cannot be read; nothing was changed.
-pub fn of(handle: &Handle) -> Result<NodeStats, Error> {
+pub fn of(handle: &Handle, tsc_khz: u32) -> Result<NodeStats, Error> {
     let view = handle.view();
     let programs = match handle.record.as_ref().map(|record| record.channels) {
-        Some(channels) if channels > 0 && handle.is_running() => programs(handle, channels)?,
+        Some(channels) if channels > 0 && handle.is_running() => {
+            programs::of(handle, channels, tsc_khz)?
+        }
         _ => None,
     };
     Ok(NodeStats {
@@ -289,47 +111,39 @@ pub fn of(handle: &Handle) -> Result<NodeStats, Error> {
         ran_ns: view.ran_ns,
         findings: view.watched.then_some(view.findings),
         programs,
+        usage: None,
     })
 }
 
-fn programs(handle: &Handle, channels: u64) -> Result<Option<ProgramStats>, Error> {
-    let name = || handle.view().name;
-    let memory = handle.node.memory().map_err(DriverError::from);
-    let mapping = match memory.and_then(|memory| memory.map_for_reading()) {
-        // It was removed meanwhile.
-        Err(error) if error.errno() == Some(Errno::ENODEV) => return Ok(None),
-        mapping => mapping.map_err(|error| {
-            let what = format!("the counters of the node '{}' cannot be read", name());
-            Error::new(what)
-                .because(error)
-                .leaving("nothing was changed")
-        })?,
-    };
-    let area = channels + channel::AREA_SIZE;
-    let ends = mapping.ranges().into_iter().map(|range| range.end);
-    // Without memory behind its channels it has no delegation area.
-    if !ends.clone().any(|end| area < end) {
-        return Ok(None);
-    }
-    ProgramStats::read(&mapping, area, handle.cpus.len()).map_err(|error| {
-        let what = format!(
-            "the counters of the node '{}' are not at their address",
-            name()
-        );
-        Error::new(what).because(error)
-    })
+/// Number of processes on a node of the lightweight kernel that runs; none if that is not known.
+#[must_use]
+pub fn processes(handle: &Handle) -> Option<usize> {
+    // No time is asked for, so the frequency does not matter.
+    let programs = of(handle, 1).ok()?.programs?;
+    Some(programs.processes)
 }
 
 #[cfg(test)]
 mod tests {
-    use insula_abi::lwk::PROCESS_PAGE;
+    use std::mem::offset_of;
     use std::ops::Range;
 
+    use insula_abi::lwk::{
+        COUNTERS_PAGES, Core, Counters, Delegation, LWK_MAGIC, MAPS_PAGE, Maps, PAGE_SIZE,
+        PAGES_MAX, PROCESS_PAGE, base_state,
+    };
+    use insula_rules::Kind as FindingKind;
+    use kimage::{PhysicalMemory, ReadError};
     use zerocopy::{FromZeros, IntoBytes};
 
-    use insula_rules::Kind as FindingKind;
-
+    use super::programs::Moment;
     use super::*;
+
+    /// At which the first core has worked for 3 ms, the second for 1.
+    const NOW: Moment = Moment {
+        tsc: 10_000,
+        tsc_khz: 1000,
+    };
 
     /// A node's memory, starting at this address.
     struct Bytes(Vec<u8>);
@@ -382,6 +196,17 @@ mod tests {
             };
             let at = PAGE_SIZE as usize + core as usize * size_of::<Counters>();
             bytes[at..at + size_of::<Counters>()].copy_from_slice(counters.as_bytes());
+            let words = Core {
+                up_since: 5_000,
+                idle_ticks: match core {
+                    0 => 2_000,
+                    _ => Core::begun_to_idle(1_000, 7_000),
+                },
+                ..Core::new_zeroed()
+            };
+            let at = (1 + COUNTERS_PAGES as usize) * PAGE_SIZE as usize;
+            let at = at + core as usize * size_of::<Core>();
+            bytes[at..at + size_of::<Core>()].copy_from_slice(words.as_bytes());
         }
         for (number, count) in [(1_usize, 7_u64), (202, 9)] {
             let at = COUNTERS_PAGES as usize * PAGE_SIZE as usize + 8 * number;
@@ -402,7 +227,8 @@ mod tests {
                 subject: "kernel".into(),
                 detail: "why".into(),
             }]),
-            programs: ProgramStats::read(&memory(), START, 2).unwrap(),
+            programs: ProgramStats::read(&memory(), START, 2, NOW).unwrap(),
+            usage: None,
         }
     }
 
@@ -414,6 +240,9 @@ mod tests {
             (programs.total().local_calls, programs.total().rings),
             (21, 1)
         );
+        let busy: Vec<_> = programs.cores.iter().map(|core| core.busy_ns).collect();
+        assert_eq!(busy, [3_000_000, 1_000_000]);
+        assert_eq!(node().cpu_ns(), Some(4_000_000));
         let calls: Vec<_> = programs
             .calls
             .iter()
@@ -421,7 +250,7 @@ mod tests {
             .collect();
         assert_eq!(calls, [("futex", false, 9), ("write", true, 7)]);
         let nothing = Bytes(vec![0; 4096]);
-        assert_eq!(ProgramStats::read(&nothing, START, 2).unwrap(), None);
+        assert_eq!(ProgramStats::read(&nothing, START, 2, NOW).unwrap(), None);
     }
 
     #[test]
@@ -440,6 +269,43 @@ mod tests {
             .map(|call| (call.name, call.count))
             .collect();
         assert_eq!(calls, [("write", 3)]);
+    }
+
+    #[test]
+    fn what_linux_used_between_two_samples() {
+        let traffic = |in_bytes, out_bytes| Traffic {
+            in_bytes,
+            out_bytes,
+        };
+        let usage = |count| Usage {
+            cpu_ns: 10 * count,
+            memory_bytes: 100,
+            memory_available_bytes: 90 - count,
+            network: traffic(count, 2 * count),
+            disks: traffic(3 * count, 4 * count),
+        };
+        let linux = |count, ran_ns| NodeStats {
+            programs: None,
+            usage: Some(usage(count)),
+            ran_ns,
+            ..node()
+        };
+        let between = linux(7, 9).since(&linux(2, 8));
+        let memory = Usage {
+            memory_available_bytes: 83,
+            ..usage(5)
+        };
+        assert_eq!((between.usage, between.cpu_ns()), (Some(memory), Some(50)));
+        // It was restarted.
+        assert_eq!(linux(7, 3).since(&linux(2, 8)).usage, Some(usage(7)));
+        let silent = NodeStats {
+            usage: None,
+            ..linux(2, 8)
+        };
+        let first = linux(7, 9).since(&silent);
+        let available = first.usage.unwrap().memory_available_bytes;
+        assert_eq!((first.cpu_ns(), available), (Some(0), 83));
+        assert_eq!(silent.since(&linux(2, 8)).usage, None);
     }
 
     #[test]

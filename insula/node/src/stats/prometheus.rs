@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use insula_rules::Kind;
 
+use insula_agent::usage::Usage;
+
 use super::{CallStats, CoreStats, NodeStats, ProgramStats};
 
 /// Formats the statistics of these nodes. Metrics without samples are declared nevertheless.
@@ -17,8 +19,10 @@ pub fn prometheus(nodes: &[NodeStats]) -> String {
         .filter_map(|node| Some((node.name.as_str(), node.programs.as_ref()?)))
         .collect();
     processes(&mut text, &with_programs);
+    busy(&mut text, &with_programs);
     cores(&mut text, &with_programs);
     calls(&mut text, &with_programs);
+    usage(&mut text, nodes);
     text.0
 }
 
@@ -87,6 +91,81 @@ fn processes(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
     text.metric("gauge", "processes", help, samples);
 }
 
+/// Metrics of time are in seconds.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+fn busy(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
+    let samples = nodes.iter().flat_map(|(node, programs)| {
+        let cores = programs.cores.iter().enumerate();
+        cores.map(move |(core, stats)| {
+            format!(
+                "{{node=\"{node}\",core=\"{core}\"}} {}",
+                seconds(stats.busy_ns)
+            )
+        })
+    });
+    let help = "Time for which a core did not idle.";
+    text.metric("counter", "core_busy_seconds_total", help, samples);
+}
+
+/// What nodes have used, as far as it is known.
+fn usage(text: &mut Text, nodes: &[NodeStats]) {
+    let samples = nodes.iter().filter_map(|node| {
+        Some(format!(
+            "{{node=\"{}\"}} {}",
+            node.name,
+            seconds(node.cpu_ns()?)
+        ))
+    });
+    let help = "Time for which a node's cores worked, all together.";
+    text.metric("counter", "node_cpu_seconds_total", help, samples);
+    let mut of_linux = |kind, name, help, of: fn(&Usage) -> u64| {
+        let samples = nodes.iter().filter_map(|node| {
+            let usage = node.usage.as_ref()?;
+            Some(format!("{{node=\"{}\"}} {}", node.name, of(usage)))
+        });
+        text.metric(kind, name, help, samples);
+    };
+    let help = "Memory that a node's Linux can still give to programs.";
+    of_linux("gauge", "node_memory_available_bytes", help, |usage| {
+        usage.memory_available_bytes
+    });
+    let network = [
+        "node_network_receive_bytes_total",
+        "node_network_transmit_bytes_total",
+    ];
+    let disks = [
+        "node_disk_read_bytes_total",
+        "node_disk_written_bytes_total",
+    ];
+    of_linux(
+        "counter",
+        network[0],
+        "Bytes that a node's network cards have received.",
+        |usage| usage.network.in_bytes,
+    );
+    of_linux(
+        "counter",
+        network[1],
+        "Bytes that a node's network cards have sent.",
+        |usage| usage.network.out_bytes,
+    );
+    of_linux(
+        "counter",
+        disks[0],
+        "Bytes that a node has read from its disks.",
+        |usage| usage.disks.in_bytes,
+    );
+    of_linux(
+        "counter",
+        disks[1],
+        "Bytes that a node has written to its disks.",
+        |usage| usage.disks.out_bytes,
+    );
+}
+
 fn cores(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
     for (index, (name, help, _)) in CoreStats::default().named().into_iter().enumerate() {
         let samples = nodes.iter().flat_map(|(node, programs)| {
@@ -126,6 +205,40 @@ mod tests {
 
     #[test]
     fn prometheus_can_read_it() {
-        insta::assert_snapshot!(prometheus(&[node()]));
+        let usage = Some(Usage {
+            cpu_ns: 1_500_000_000,
+            memory_available_bytes: 4096,
+            ..Usage::default()
+        });
+        let linux = NodeStats {
+            name: "web".into(),
+            programs: None,
+            usage,
+            ..node()
+        };
+        insta::assert_snapshot!(prometheus(&[node(), linux]));
+    }
+
+    /// Each metric that the dashboard of Grafana names is there.
+    #[test]
+    fn the_dashboard_shows_what_there_is() {
+        let dashboard = include_str!("../../../../docs/src/grafana.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels
+            .iter()
+            .flat_map(|panel| panel["targets"].as_array().unwrap());
+        let queries: Vec<_> = targets.map(|one| one["expr"].as_str().unwrap()).collect();
+        assert!(queries.len() >= panels.len());
+        let metrics = prometheus(&[]);
+        for query in queries {
+            let is_name = |word: &&str| word.starts_with("insula_");
+            let words = query.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let named: Vec<_> = words.filter(is_name).collect();
+            assert!(!named.is_empty(), "{query}");
+            for name in named {
+                assert!(metrics.contains(&format!("# TYPE {name} ")), "{name}");
+            }
+        }
     }
 }

@@ -175,6 +175,14 @@ fn is_in_statistics() -> Result<(), Finding> {
     };
     let seen = counted("read", true) && counted("futex", false) && counted("rt_sigreturn", false);
     Finding::unless(seen, || format!("the node has counted {stats}"))?;
+    // Two cores at least have run programs, and none has worked for longer than there is the node.
+    let ran_ns = stats[0]["ran_ns"].as_u64();
+    let cores = programs["cores"].as_array().into_iter().flatten();
+    let busy: Vec<_> = cores.map(|core| core["busy_ns"].as_u64()).collect();
+    let worked = busy.iter().filter(|ns| **ns > Some(0)).count();
+    Finding::unless(worked >= 2 && busy.iter().all(|ns| *ns <= ran_ns), || {
+        format!("the cores of the node, which ran for {ran_ns:?} ns, worked for {busy:?}")
+    })?;
     let text = insula(&["stats", "--prometheus"])?;
     let line = "insula_node_cpus{node=\"quiet\"} 3";
     Finding::unless(text.contains(line), || {

@@ -6,7 +6,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{ADDRESS, CLIENT, PUBLISH, SERVER, copies, data, outside, script, sum, verbs};
+use super::{
+    ADDRESS, CLIENT, OPEN_PORT, PUBLISH, SERVER, copies, data, outside, script, sum, verbs,
+};
 use crate::base::Finding;
 use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
@@ -40,8 +42,10 @@ pub(super) fn serves() -> Result<(), Finding> {
         &script(CLIENT, &[], &get)?.1,
         &sum()?,
     )?;
+    is_in_statistics()?;
     outside::is_reached_from(CLIENT)?;
     outside::reaches_nothing(ADDRESS)?;
+    outside::is_relayed_beside_a_firewall(SERVER.1, OPEN_PORT)?;
     copies::between_nodes()?;
     verbs::play()?;
     insula(&["rm", "--force", CLIENT])?;
@@ -51,6 +55,25 @@ pub(super) fn serves() -> Result<(), Finding> {
     })?;
     network_gone()?;
     outside::is_closed()
+}
+
+/// What Linux nodes have used is in the statistics: one that serves files has read and sent them.
+fn is_in_statistics() -> Result<(), Finding> {
+    let stats = insula_json(&["stats", SERVER.1, "--json"])?;
+    let usage = &stats[0]["usage"];
+    let of = |keys: [&str; 2]| usage[keys[0]][keys[1]].as_u64().unwrap_or_default();
+    let served = fs::metadata(data())?.len();
+    let all = usage["memory_bytes"].as_u64();
+    let is_told = of(["network", "out_bytes"]) > served
+        && usage["cpu_ns"].as_u64() > Some(0)
+        && usage["memory_available_bytes"].as_u64() < all
+        && all <= stats[0]["memory_bytes"].as_u64();
+    Finding::unless(is_told, || format!("it has used {stats}"))?;
+    let text = insula(&["stats", "--prometheus"])?;
+    let line = format!("insula_node_network_transmit_bytes_total{{node=\"{CLIENT}\"}} ");
+    Finding::unless(text.contains(&line), || {
+        format!("for Prometheus there is {text}")
+    })
 }
 
 /// Several nodes request one address at once: one gets it; the others' errors name it. While one is
