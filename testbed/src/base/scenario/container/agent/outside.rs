@@ -196,7 +196,7 @@ pub(super) fn keeps_clients_addresses(node: &str, port: u16) -> Result<(), Findi
     let mut begun = WORLD.inside(|| begin_request(port))?;
     supervisor_process::kill(node)?;
     // That starts another.
-    insula(&["exec", node, "--", "true"])?;
+    insula(&["exec", node, "--", "busybox", "true"])?;
     let seen = end_request(&mut begun)?;
     assert_equal("the client that it sees", &seen.as_str(), &WORLD.address)?;
     sees_client(port, WORLD.address)
