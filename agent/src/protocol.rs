@@ -54,7 +54,7 @@ pub struct ExecAs {
     pub exec: Exec,
     /// The container whose namespaces it joins, if it does.
     pub container: Option<String>,
-    /// User and group, `USER[:GROUP]`, by their names or numbers; root if nothing is said.
+    /// User and group, `USER[:GROUP[,GROUP]...]`, by their names or numbers; root if nothing is said.
     pub user: Option<String>,
 }
 

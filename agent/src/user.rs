@@ -21,7 +21,7 @@ struct User {
     home: Option<OsString>,
 }
 
-/// Becomes the user `USER[:GROUP]`, by names or numbers; nothing is changed if that is empty. Returns the user's home,
+/// Becomes the user `USER[:GROUP[,GROUP]...]`, by names or numbers; nothing is changed if that is empty. Returns the user's home,
 /// if it has one. This process must have one thread.
 ///
 /// # Errors
@@ -55,7 +55,12 @@ fn find(text: &str, users: &str, groups: &str) -> io::Result<User> {
     let own = entry.as_ref().and_then(|fields| number(fields.get(3)));
     let login = entry.as_ref().and_then(|fields| fields.first().copied());
     let (group, others) = match group {
-        Some(group) => (group_of(group, groups)?, Vec::new()),
+        Some(given) => {
+            let (group, others) = given.split_once(',').unwrap_or((given, ""));
+            let others = others.split(',').filter(|other| !other.is_empty());
+            let others = others.map(|other| group_of(other, groups));
+            (group_of(group, groups)?, others.collect::<Result<_, _>>()?)
+        }
         None => (own.unwrap_or(0), groups_of(login, groups)),
     };
     let home = entry.as_ref().and_then(|fields| fields.get(5));
@@ -123,9 +128,18 @@ mod tests {
         assert_eq!(found("web:77"), Some((33, 77, vec![])));
         assert_eq!(found("1000"), Some((1000, 0, vec![])));
         assert_eq!(found("1000:1000"), Some((1000, 1000, vec![])));
+        assert_eq!(found("web:77,logs,5"), Some((33, 77, vec![4, 5])));
         let home = find("web", USERS, GROUPS).unwrap().home;
         assert_eq!(home, Some("/var/www".into()));
-        for none in ["nobody", "", "-1", "web:none", "short", "4294967296"] {
+        for none in [
+            "nobody",
+            "",
+            "-1",
+            "web:none",
+            "web:4,none",
+            "short",
+            "4294967296",
+        ] {
             assert_eq!(found(none), None, "{none}");
         }
     }

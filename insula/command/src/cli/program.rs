@@ -48,7 +48,12 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
     pub(crate) detach_keys: DetachKeys,
     /// User of a program in a Linux node or a container, by name or number: root, if not given
-    #[arg(short, long, value_name = "USER[:GROUP]", conflicts_with = "container")]
+    #[arg(
+        short,
+        long,
+        value_name = "USER[:GROUP[,GROUP]...]",
+        conflicts_with = "container"
+    )]
     pub(crate) user: Option<String>,
     /// Set an environment variable of the program
     #[arg(short, long = "env", value_name = "NAME=VALUE", value_parser = variable)]

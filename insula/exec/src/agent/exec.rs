@@ -32,7 +32,7 @@ pub struct AgentExec<'a> {
     pub at: &'a Location,
     /// The container there that it joins, if it does.
     pub container: Option<&'a Name>,
-    /// Its user, and group, as `USER[:GROUP]`; root if nothing is said.
+    /// Its user, and group, as `USER[:GROUP[,GROUP]...]`; root if nothing is said.
     pub user: Option<&'a str>,
     /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
     pub words: &'a [OsString],
