@@ -5,8 +5,8 @@
 //! to no other interface that there is. So the base becomes a router for its nodes and for nobody else. If somebody else has the
 //! base forward packets, as Docker does, its interfaces are left as they are.
 //!
-//! From other hosts nobody reaches a node but by a published port ([`port_forward`]), or as the base's administrator says by
-//! rules that change where packets go.
+//! From other hosts nobody reaches a node but by a published port ([`port_forward`]), or where somebody has translated an
+//! address of the base's to a node's.
 //!
 //! On a loaded base the commands take seconds, which a driver would not wait for: a thread runs them.
 
