@@ -211,6 +211,12 @@ pub(super) enum Command {
         #[arg(value_name = "CONTAINER")]
         name: Name,
     },
+    /// Be a process of a container that insula-oci has created
+    #[command(hide = true)]
+    Oci {
+        #[command(subcommand)]
+        part: OciPart,
+    },
     /// Print a completion script for a shell
     Completion {
         /// The shell
@@ -230,6 +236,33 @@ pub(super) enum Command {
         /// Be that supervisor: of the node whose descriptor is the standard input
         #[arg(long, hide = true)]
         here: bool,
+    },
+}
+
+/// A process of a container of the OCI runtime.
+#[derive(Debug, Subcommand)]
+pub(super) enum OciPart {
+    /// Stand for the container until its process has ended
+    Run {
+        /// The container's id
+        id: String,
+    },
+    /// Run a further process in it
+    Exec {
+        /// The container's id
+        id: String,
+        /// The file that describes the process
+        process: PathBuf,
+    },
+    /// Wait for the end of what stands for it, and remove its node
+    Guard {
+        /// The container's id
+        id: String,
+    },
+    /// Remove what was kept of it
+    Forget {
+        /// The container's id
+        id: String,
     },
 }
 

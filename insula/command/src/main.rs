@@ -14,6 +14,7 @@ mod machine;
 mod manual;
 mod migrate;
 mod node;
+mod oci;
 mod output;
 mod podman;
 mod policy;
@@ -62,6 +63,10 @@ impl Context {
 /// of a program in a node.
 fn main() -> ExitCode {
     let start_tsc = insula_driver::tsc();
+    let mut words = std::env::args_os();
+    if insula_oci::is_meant(&words.next().unwrap_or_default()) {
+        return insula_oci::main(words);
+    }
     completion::answer(Cli::command);
     let cli = Cli::try_parse().unwrap_or_else(|error| podman::explained(error).exit());
     let context = Context {
@@ -173,6 +178,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Backtrace(options) => postmortem::backtrace(context, &options)?,
         Command::Debug(options) => postmortem::debug(context, &options)?,
         Command::Watch(options) => return watch::watch(context, &options),
+        Command::Oci { part } => return oci::part(context, &part),
         Command::Completion { shell } => completion::register(shell)?,
         Command::Man { folder } => manual::write(Cli::command(), &folder)?,
         Command::Up(options) => return compose::up(context, &options),

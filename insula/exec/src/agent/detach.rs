@@ -19,12 +19,20 @@ pub struct DetachKeys(Vec<u8>);
 )]
 pub struct DetachKeysError;
 
+impl DetachKeys {
+    /// None: who uses the terminal is detached by others.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+}
+
 impl FromStr for DetachKeys {
     type Err = DetachKeysError;
 
     fn from_str(text: &str) -> Result<Self, DetachKeysError> {
         match text {
-            "" => Ok(Self(Vec::new())),
+            "" => Ok(Self::none()),
             keys => keys.split(',').map(key).collect::<Result<_, _>>().map(Self),
         }
     }

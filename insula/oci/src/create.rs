@@ -1,0 +1,216 @@
+//! `create` and `run`: a container of a bundle.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_exec::container;
+use insula_node::NodeSpec;
+use serde_json::{Value, json};
+
+use super::arguments::Arguments;
+use super::config::Config;
+use super::mounts::{self, OF_THE_NODE, ROOTFS};
+use super::node::Network;
+use super::rewrite::{self, StandIn};
+use super::runtime::Runtime;
+use super::state::{Base, Record, State, check_id};
+use super::{exit_code, no_id, node, own_words};
+
+/// Options that name the bundle or its configuration.
+const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
+const CONFIG: [&str; 2] = ["--config", "-f"];
+const FILE: &str = "config.json";
+
+/// Creates a container, and with the verb `run` runs it.
+///
+/// # Errors
+/// Why it is refused; nothing is left behind.
+pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCode, Error> {
+    let bundle = Bundle::read(arguments)?;
+    let (record, config) = bundle.container()?;
+    if container::names(&Root::default()).contains(&record.node.to_string()) {
+        return Err(has_name(&record.node));
+    }
+    let driver = Driver::open()?;
+    let spec = NodeSpec {
+        rootfs: Some(bundle.rootfs.clone()),
+        ..record.spec.clone()
+    };
+    let request = node::request(&spec, record.kernel.as_ref(), &record.node)?;
+    insula_node::check_start(&driver, &Root::default(), &request)?;
+    let state = State::of(&bundle.id);
+    state.create(&record, &config)?;
+    let passed = arguments.with_option("--bundle", state.path().as_os_str(), &BUNDLE);
+    let made = make_mount_points(&bundle.rootfs).and_then(|()| match arguments.verb.as_str() {
+        "run" => runtime.run_with_signals(&passed.words()),
+        _ => runtime.run(&passed.words()),
+    });
+    let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
+    if !is_kept && !is_known(arguments, runtime, &bundle.id) {
+        state.remove(Some(&record));
+    }
+    Ok(exit_code(made?))
+}
+
+/// Whether the ordinary runtime has the container: then that has its end, and with it what is kept here.
+fn is_known(arguments: &Arguments, runtime: &Runtime, id: &str) -> bool {
+    let asked = arguments.asking("state", id);
+    let answer = runtime.quiet_output(&asked.words());
+    answer.is_ok_and(|answer| answer.status.success())
+}
+
+/// A bundle, as it was read.
+struct Bundle {
+    id: String,
+    path: PathBuf,
+    value: Value,
+    config: Config,
+    /// The container's root, absolute.
+    rootfs: PathBuf,
+}
+
+impl Bundle {
+    fn read(arguments: &Arguments) -> Result<Self, Error> {
+        let id = arguments.id().ok_or_else(no_id)?;
+        check_id(&id)?;
+        let path = arguments.bundle();
+        let path = path
+            .canonicalize()
+            .map_err(|error| no_bundle(&path, error))?;
+        let file = path.join(arguments.value(&CONFIG).unwrap_or(FILE.as_ref()));
+        let bytes = fs::read(&file).map_err(|error| no_bundle(&path, error))?;
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|error| malformed(&file, error))?;
+        let config: Config =
+            serde_json::from_value(value.clone()).map_err(|error| malformed(&file, error))?;
+        let rootfs = match &config.root {
+            Some(root) => path.join(&root.path),
+            None => return Err(lacks(&file, "root")),
+        };
+        if config
+            .process
+            .as_ref()
+            .is_none_or(|process| process.args.is_empty())
+        {
+            return Err(lacks(&file, "process.args"));
+        }
+        Ok(Self {
+            id,
+            path,
+            value,
+            config,
+            rootfs,
+        })
+    }
+
+    /// What is kept of the container, and the configuration of the process that stands for it.
+    fn container(&self) -> Result<(Record, Value), Error> {
+        refuse_users(&self.config)?;
+        let name = node::name(&self.id)?;
+        let base = Base::read().map_err(|error| no_bundle(Path::new("/"), error))?;
+        let (mounts, placed): (Vec<_>, Vec<_>) =
+            mounts::place(&self.config.mounts)?.into_iter().unzip();
+        let mounts: Vec<_> = mounts
+            .into_iter()
+            .map(|mount| rewrite::resolve(mount, &self.path))
+            .collect();
+        let root = State::of(&self.id).root();
+        let stand_in = StandIn {
+            words: own_words(&["run", &self.id])?,
+            root: &root,
+            base: &base.folders,
+            rootfs: &self.rootfs,
+            mounts: &mounts,
+        };
+        let mut config = rewrite::rewrite(&self.value, &self.config, &stand_in);
+        add_hook(&mut config, &own_words(&["forget", &self.id])?);
+        let record = Record {
+            id: self.id.clone(),
+            bundle: self.path.clone(),
+            node: name,
+            spec: node::spec(&self.config, &self.id, Path::new(ROOTFS))?,
+            kernel: self.config.vm.kernel.clone(),
+            network: Network::of(&self.config),
+            process: self.config.process.clone().unwrap_or_default(),
+            mounts: placed,
+            base,
+        };
+        Ok((record, config))
+    }
+}
+
+/// Has the ordinary runtime call this program when it has deleted the container, also by itself.
+fn add_hook(config: &mut Value, words: &[String]) {
+    let hook = json!({"path": words.first(), "args": words});
+    let hooks = &mut config["hooks"];
+    if !hooks.is_object() {
+        *hooks = json!({});
+    }
+    match hooks["poststop"].as_array_mut() {
+        Some(others) => others.push(hook),
+        None => hooks["poststop"] = json!([hook]),
+    }
+}
+
+/// Refuses user namespaces: a kernel's users are its own, and its files would be others'.
+fn refuse_users(config: &Config) -> Result<(), Error> {
+    let mut namespaces = config.linux.namespaces.iter();
+    if !namespaces.any(|namespace| namespace.kind == "user") {
+        return Ok(());
+    }
+    let what = "a container on its own kernel cannot have a user namespace";
+    let hint = "run it as root, without `--userns`";
+    Err(Error::new(what).untouched().hint(hint))
+}
+
+/// Makes the folders on which the node's agent mounts: it cannot where the root is only read.
+fn make_mount_points(rootfs: &Path) -> Result<(), Error> {
+    for place in OF_THE_NODE {
+        // A link there is not followed.
+        match fs::create_dir(rootfs.join(place.trim_start_matches('/'))) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                let what = format!("{} has no folder {place}", rootfs.display());
+                return Err(Error::new(what).because(error).nothing_kept());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The error of a node that would be called as one of Insula's own containers.
+fn has_name(name: &Name) -> Error {
+    Error::new(format!(
+        "the name '{name}' is that of a container in a node"
+    ))
+    .untouched()
+    .hint("choose another: `insula ps` lists them")
+}
+
+fn no_bundle(path: &Path, error: io::Error) -> Error {
+    Error::new(format!("the bundle {} cannot be read", path.display()))
+        .because(error)
+        .untouched()
+}
+
+fn malformed(file: &Path, error: serde_json::Error) -> Error {
+    Error::new(format!(
+        "{} is no container's configuration",
+        file.display()
+    ))
+    .because(error)
+    .untouched()
+}
+
+fn lacks(file: &Path, key: &str) -> Error {
+    Error::new(format!("{} has no `{key}`", file.display())).untouched()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Putting a container's mounts in place, within its root whatever links it has.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use insula_base::error::Error;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, move_mount};
+
+use super::mounts::{OF_THE_NODE, Placed, hidden};
+
+/// Where what a path leads to is told.
+const DESCRIPTORS: &str = "/proc/self/fd";
+/// What every failure leaves.
+const STARTED: &str = "the container was not started";
+
+/// Moves each mount from where it waits to its place in the root.
+///
+/// # Errors
+/// The first that cannot be moved; the others stay where they are.
+pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<(), Error> {
+    let failed = |path: &Path, error: io::Error| {
+        Error::new(format!("nothing can be mounted at {}", path.display()))
+            .because(error)
+            .leaving(STARTED)
+    };
+    let root = folder(rootfs).map_err(|error| failed(rootfs, error))?;
+    for mount in mounts {
+        let is_folder = mount.waits_at.is_dir();
+        let place = open(&root, &mount.destination, is_folder);
+        let place = place.map_err(|error| failed(&mount.destination, error))?;
+        if is_of_the_node(&root, &place).map_err(|error| failed(&mount.destination, error))? {
+            return Err(hidden(&mount.destination).leaving(STARTED));
+        }
+        let to_itself = MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(CWD, &mount.waits_at, &place, "", to_itself)
+            .map_err(|errno| failed(&mount.destination, errno.into()))?;
+    }
+    Ok(())
+}
+
+fn folder(path: &Path) -> io::Result<OwnedFd> {
+    Ok(File::open(path)?.into())
+}
+
+/// Opens the path in the root, as a program with that root would. What is missing is made: folders, the last one
+/// a file unless it is to be one, too.
+fn open(root: &OwnedFd, path: &Path, is_folder: bool) -> io::Result<OwnedFd> {
+    let names: Vec<_> = path.iter().skip(1).collect();
+    let mut parent = PathBuf::from(".");
+    for (number, name) in names.iter().enumerate() {
+        let path = parent.join(name);
+        match open_existing(root, &path) {
+            Err(Errno::NOENT) => {
+                let within = open_existing(root, &parent)?;
+                make(
+                    &within,
+                    Path::new(name),
+                    is_folder || number + 1 < names.len(),
+                )?;
+            }
+            found => drop(found?),
+        }
+        parent = path;
+    }
+    Ok(open_existing(root, &parent)?)
+}
+
+fn open_existing(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, path, flags, Mode::empty(), within)
+}
+
+fn make(parent: &OwnedFd, name: &Path, is_folder: bool) -> Result<(), Errno> {
+    if is_folder {
+        return mkdirat(parent, name, Mode::from_raw_mode(0o755));
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+}
+
+/// Whether the place is where the node has a file system of its own: links may have led there.
+fn is_of_the_node(root: &OwnedFd, place: &OwnedFd) -> io::Result<bool> {
+    let path = |descriptor: &OwnedFd| {
+        let number = descriptor.as_fd().as_raw_fd();
+        std::fs::read_link(format!("{DESCRIPTORS}/{number}"))
+    };
+    let (root, place) = (path(root)?, path(place)?);
+    let inside = place.strip_prefix(&root).map_err(io::Error::other)?;
+    let inside = Path::new("/").join(inside);
+    Ok(OF_THE_NODE.iter().any(|own| inside.starts_with(own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn opened(root: &Path, path: &str, is_folder: bool) -> io::Result<PathBuf> {
+        let place = open(&folder(root)?, Path::new(path), is_folder)?;
+        fs::read_link(format!("{DESCRIPTORS}/{}", place.as_raw_fd()))
+    }
+
+    #[test]
+    fn mount_points_are_made() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        assert_eq!(opened(&root, "/a/b", true).unwrap(), root.join("a/b"));
+        assert!(root.join("a/b").is_dir());
+        opened(&root, "/etc/hosts", false).unwrap();
+        assert!(root.join("etc/hosts").is_file());
+        // They are there already.
+        opened(&root, "/etc/hosts", false).unwrap();
+        assert!(opened(&root, "/etc/hosts/x", false).is_err());
+    }
+
+    #[test]
+    fn links_do_not_lead_out_of_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        symlink(outside.path(), root.join("absolute")).unwrap();
+        symlink("../../../..", root.join("up")).unwrap();
+        symlink("/run", root.join("of-the-node")).unwrap();
+        fs::create_dir(root.join("run")).unwrap();
+        // As a program would find: the link's end is in the root, where it is missing.
+        assert!(opened(&root, "/absolute/x", true).is_err());
+        assert_eq!(opened(&root, "/up/x", true).unwrap(), root.join("x"));
+        assert_eq!(outside.path().read_dir().unwrap().count(), 0);
+        let (descriptor, place) = (folder(&root).unwrap(), Path::new("/of-the-node/x"));
+        let place = open(&descriptor, place, true).unwrap();
+        assert!(is_of_the_node(&descriptor, &place).unwrap());
+    }
+}

@@ -1,0 +1,264 @@
+//! The process that stands for a container on the base: it starts the container's node, has the container's
+//! process run there, with its own input, output, terminal and signals, and ends with its status.
+//!
+//! The node ends with it, whatever ends it: a second process, the guard, waits for that.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_exec::agent::{self, AgentExec, DetachKeys, Location};
+use insula_node::{self as node, Handle, NodeLog};
+use insula_privilege::detach;
+use insula_supervisor as supervisor;
+
+use super::config::{Process, User};
+use super::node::{self as container_node, Network};
+use super::state::{Record, State};
+use super::{exec, mount_points, mounts, network};
+
+/// This program, even if its file has been replaced.
+const PROGRAM: &str = "/proc/self/exe";
+/// Time a node gets to power off when its container's process has ended: it writes what is in its memory to
+/// the container's files.
+const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time until the end of a node is known whose connections have ended.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Records shown of the log of a node that has failed.
+const RECORDS: usize = 30;
+
+/// Stands for a container until its process has ended. `began_tsc` is the time stamp counter at the start of this
+/// process.
+///
+/// # Errors
+/// Why it has failed; its node is gone.
+pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
+    let record = record_of(id)?;
+    mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
+    let driver = Driver::open()?;
+    let guard = start_guard(&record)?;
+    let ended = run_process(&driver, &record, began_tsc);
+    remove_node(&driver, &record, ended.is_ok());
+    drop(guard);
+    ended
+}
+
+/// Runs a further process of a container, which the file describes.
+///
+/// # Errors
+/// Why it has failed.
+pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
+    let process = exec::take(file)?;
+    let record = record_of(id)?;
+    execute(&Driver::open()?, &record.node, &process)
+}
+
+/// Waits until the process that stands for a container has ended, then removes its node, if it has left one.
+///
+/// # Errors
+/// When the node cannot be removed.
+pub fn guard(id: &str) -> Result<(), Error> {
+    let record = record_of(id)?;
+    let driver = Driver::open()?;
+    // Nothing is ever written: it ends with the last process that could.
+    let _ = io::stdin().read(&mut [0]);
+    remove_own(&driver, &record)
+}
+
+/// Removes the node of a container that was deleted, if there is still one, and what was kept of it.
+///
+/// # Errors
+/// When the node cannot be removed.
+pub fn forget(id: &str) -> Result<(), Error> {
+    let state = State::of(id);
+    let Some(record) = state.record()? else {
+        return Ok(());
+    };
+    remove_own(&Driver::open()?, &record)?;
+    state.remove(Some(&record));
+    Ok(())
+}
+
+fn record_of(id: &str) -> Result<Record, Error> {
+    let record = State::of(id).record()?;
+    record.ok_or_else(|| Error::new(format!("there is no container '{id}'")).untouched())
+}
+
+/// Starts the guard. It ends its wait when the returned descriptor is closed.
+fn start_guard(record: &Record) -> Result<OwnedFd, Error> {
+    let failed = |error: io::Error| {
+        let what = format!("the container '{}' cannot be guarded", record.id);
+        Error::new(what).because(error).untouched()
+    };
+    let (reader, writer) = io::pipe().map_err(failed)?;
+    let mut guard = Command::new(PROGRAM);
+    guard
+        .args(["oci", "guard", &record.id])
+        .current_dir("/")
+        .stdin(reader)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    detach(&mut guard);
+    guard.spawn().map_err(failed)?;
+    Ok(writer.into())
+}
+
+/// Starts the container's node, and runs its process there.
+fn run_process(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitCode, Error> {
+    let request = container_node::request(&record.spec, record.kernel.as_ref(), &record.node)?;
+    let started = supervisor::run(driver, &Root::default(), &request, began_tsc)?;
+    if let Some(why) = started.unsupervised {
+        return Err(Error::new(why).nothing_kept());
+    }
+    if record.network == Network::OfAnEngine {
+        let address = address(&node::find(driver, &record.node)?);
+        network::lead_to(address.ok_or_else(|| no_network(&record.node))?)?;
+    }
+    match execute(driver, &record.node, &record.process) {
+        // Who reads the output has left, as with `podman run | head`.
+        Err(error) if error.kind == Kind::Output => Err(error),
+        Err(error) => Err(end_of(driver, &record.node).unwrap_or(error)),
+        ended => ended,
+    }
+}
+
+/// The address of a node on its bridge, if it has a network.
+fn address(handle: &Handle) -> Option<Ipv4Addr> {
+    let network = handle.record.as_ref()?.network.as_ref()?;
+    Some(network.address(handle.info.id))
+}
+
+fn no_network(name: &Name) -> Error {
+    Error::new(format!("the node '{name}' has no network")).nothing_kept()
+}
+
+/// Runs a process in a node.
+fn execute(driver: &Driver, name: &Name, process: &Process) -> Result<ExitCode, Error> {
+    let words: Vec<_> = process.args.iter().map(OsString::from).collect();
+    let variables = process.env.iter().filter_map(|one| one.split_once('='));
+    let variables: Vec<_> = variables
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    let user = user(&process.user);
+    let at = Location::Node(name.clone());
+    let folder = process.cwd.as_os_str();
+    let request = AgentExec {
+        at: &at,
+        container: None,
+        user: user.as_deref(),
+        words: &words,
+        environment: &variables,
+        directory: (!folder.is_empty()).then(|| folder.to_owned()),
+        // Without a user at the other end it is empty anyway.
+        interactive: true,
+        terminal: process.terminal,
+        detach_keys: DetachKeys::none(),
+    };
+    let ended = agent::exec(driver, &request)?;
+    Ok(ExitCode::from(ended.status()))
+}
+
+/// A user as the agent takes it; root needs none.
+fn user(user: &User) -> Option<String> {
+    let others = user.additional_gids.iter().filter(|&&gid| gid != user.gid);
+    let groups: Vec<_> = [user.gid]
+        .iter()
+        .chain(others)
+        .map(u32::to_string)
+        .collect();
+    let is_root = user.uid == 0 && groups == ["0"];
+    (!is_root).then(|| format!("{}:{}", user.uid, groups.join(",")))
+}
+
+/// The end of a node that has failed under its container's process, if it has. The end of its log is shown.
+fn end_of(driver: &Driver, name: &Name) -> Option<Error> {
+    let began = Instant::now();
+    let mut handle = node::find(driver, name).ok()?;
+    while !handle.is_stopped() && began.elapsed() < END_TIMEOUT {
+        sleep(INTERVAL);
+        handle.refresh().ok()?;
+    }
+    let reason = handle.is_stopped().then(|| handle.view().reason)?;
+    for line in last_lines(&handle) {
+        eprintln!("insula-oci: log: {line}");
+    }
+    let what = format!("the container's kernel, the node '{name}', has ended");
+    let error = Error::new(what).nothing_kept();
+    Some(error.because(reason.unwrap_or("it is not known why")))
+}
+
+fn last_lines(handle: &Handle) -> Vec<String> {
+    let read = || {
+        let log = NodeLog::open(handle).ok()?;
+        log.last(log.locate()?, RECORDS).ok()
+    };
+    let records = read().unwrap_or_default();
+    records.iter().map(node::LogRecord::text).collect()
+}
+
+/// Removes the container's node, after it has powered off if it is in order.
+fn remove_node(driver: &Driver, record: &Record, in_order: bool) {
+    if in_order {
+        // However it is stopped, it is removed.
+        let _ = node::stop(driver, &record.node, POWER_OFF_TIMEOUT);
+    }
+    if let Err(error) = remove_own(driver, record) {
+        eprintln!("insula-oci: {error}");
+    }
+}
+
+/// Removes the node if it is the container's.
+fn remove_own(driver: &Driver, record: &Record) -> Result<(), Error> {
+    let own = container_node::label(&record.id);
+    let is_own = |handle: &Handle| {
+        let record = handle.record.as_ref();
+        record.is_some_and(|record| record.spec.label.contains(&own))
+    };
+    let removed = match node::find(driver, &record.node) {
+        Ok(handle) if is_own(&handle) => {
+            if record.network == Network::OfAnEngine {
+                address(&handle).into_iter().for_each(network::leave);
+            }
+            node::remove(driver, &record.node, true)
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind == Kind::NoNode => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_those_of_the_agent() {
+        let of = |uid, gid, additional_gids: &[u32]| {
+            user(&User {
+                uid,
+                gid,
+                additional_gids: additional_gids.to_vec(),
+            })
+        };
+        assert_eq!(of(0, 0, &[]), None);
+        assert_eq!(of(0, 0, &[0]), None);
+        assert_eq!(of(0, 0, &[4]).as_deref(), Some("0:0,4"));
+        assert_eq!(
+            of(1000, 100, &[100, 4, 27]).as_deref(),
+            Some("1000:100,4,27")
+        );
+    }
+}

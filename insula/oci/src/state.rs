@@ -1,0 +1,239 @@
+//! What is kept of a container while it exists: a folder with its record, and the bundle by which the ordinary
+//! runtime runs the process that stands for it.
+//!
+//! In the namespaces of that process much of the base is mounted below this folder. The base does not see that;
+//! all the same nothing here is removed recursively, but by its name, and folders only if they are empty.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+use insula_base::error::Error;
+use insula_base::state::{AtomicFile, RUN};
+use insula_driver::name::Name;
+use insula_node::NodeSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::config::{Kernel, Process};
+use super::mounts::{CONTAINER, Placed};
+use super::node::Network;
+
+/// Folder of all containers, in [`RUN`].
+const FOLDER: &str = "oci";
+/// Files of one.
+const RECORD: &str = "container.json";
+const CONFIG: &str = "config.json";
+const ROOT: &str = "root";
+
+/// A container, as it was created.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Record {
+    /// Its id.
+    pub(super) id: String,
+    /// Its bundle, absolute.
+    pub(super) bundle: PathBuf,
+    /// Its node's name.
+    pub(super) node: Name,
+    /// What its node is to be.
+    pub(super) spec: NodeSpec,
+    /// Its node's kernel, if that is of no image.
+    pub(super) kernel: Option<Kernel>,
+    /// Its network.
+    pub(super) network: Network,
+    /// Its first process.
+    pub(super) process: Process,
+    /// Its mounts.
+    pub(super) mounts: Vec<Placed>,
+    /// What the process that stands for it has in its root.
+    pub(super) base: Base,
+}
+
+/// What is in the base's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Base {
+    /// Names of its folders.
+    pub(super) folders: Vec<String>,
+    /// Its links, and where they lead.
+    pub(super) links: Vec<(String, PathBuf)>,
+}
+
+impl Base {
+    /// Looks at the root. Names that are no text are left out.
+    pub(super) fn read() -> io::Result<Self> {
+        let mut base = Self::default();
+        for entry in fs::read_dir("/")? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                base.folders.push(name);
+            } else if kind.is_symlink() {
+                base.links.push((name, fs::read_link(entry.path())?));
+            }
+        }
+        base.folders.sort();
+        base.links.sort();
+        Ok(base)
+    }
+}
+
+/// The folder of a container.
+#[derive(Clone, Debug)]
+pub(super) struct State(PathBuf);
+
+impl State {
+    /// That of the container with this id, which need not exist. The id is a single name.
+    pub(super) fn of(id: &str) -> Self {
+        Self(Path::new(RUN).join(FOLDER).join(id))
+    }
+
+    /// Its path, which is that of the ordinary runtime's bundle.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Root of the process that stands for the container.
+    pub(super) fn root(&self) -> PathBuf {
+        self.0.join(ROOT)
+    }
+
+    /// Makes the folder of a new container.
+    ///
+    /// # Errors
+    /// When there is one already, or it cannot be made; nothing is left behind.
+    pub(super) fn create(&self, record: &Record, config: &Value) -> Result<(), Error> {
+        let parent = self.0.parent().unwrap_or(Path::new("/"));
+        let mut private = DirBuilder::new();
+        private.mode(0o700);
+        let made = DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(parent)
+            .and_then(|()| private.create(&self.0));
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(exists(&record.id));
+            }
+            made => made.map_err(|error| not_made(&record.id, error))?,
+        }
+        let filled = self.fill(record, config);
+        filled.map_err(|error| {
+            self.remove(Some(record));
+            not_made(&record.id, error)
+        })
+    }
+
+    fn fill(&self, record: &Record, config: &Value) -> io::Result<()> {
+        self.write(RECORD, &serde_json::to_vec(record)?)?;
+        self.write(CONFIG, &serde_json::to_vec(config)?)?;
+        let root = self.root();
+        fs::create_dir(&root)?;
+        for (name, target) in &record.base.links {
+            symlink(target, root.join(name))?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let file = AtomicFile::create(&self.0)?;
+        file.file().write_all(bytes)?;
+        file.persist(&self.0.join(name))
+    }
+
+    /// A new file for a process that joins the container, and its path.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(super) fn new_process_file(&self) -> Result<(File, PathBuf), Error> {
+        let file = tempfile::Builder::new()
+            .prefix("process-")
+            .suffix(".json")
+            .tempfile_in(&self.0);
+        let kept = file.and_then(|file| Ok(file.keep()?));
+        kept.map_err(|error| {
+            Error::new("the process cannot be described to the container")
+                .because(error)
+                .untouched()
+        })
+    }
+
+    /// The container's record; `None` if there is no such container.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn record(&self) -> Result<Option<Record>, Error> {
+        let path = self.0.join(RECORD);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| unreadable(&path, error))?,
+        };
+        let record = serde_json::from_slice(&bytes);
+        record.map(Some).map_err(|error| unreadable(&path, error))
+    }
+
+    /// Removes the folder. What cannot be removed stays: the container is gone.
+    pub(super) fn remove(&self, record: Option<&Record>) {
+        let root = self.root();
+        let own = root.join(CONTAINER.trim_start_matches('/'));
+        if let Some(record) = record {
+            let waiting = record
+                .mounts
+                .iter()
+                .filter_map(|one| one.waits_at.file_name());
+            for place in waiting.map(|name| own.join(name)) {
+                // The mount point of a file is one.
+                let _ = fs::remove_dir(&place).or_else(|_| fs::remove_file(&place));
+            }
+            let links = record.base.links.iter().map(|(name, _)| name);
+            links.for_each(|name| drop(fs::remove_file(root.join(name))));
+            let folders = record.base.folders.iter();
+            folders.for_each(|name| drop(fs::remove_dir(root.join(name))));
+        }
+        for folder in [&own.join("rootfs"), &own, &root] {
+            let _ = fs::remove_dir(folder);
+        }
+        // Only files are removed so.
+        for file in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(file.path());
+        }
+        let _ = fs::remove_dir(&self.0);
+        // As long as there is no other container.
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}
+
+/// Checks that an id is a single name, as crun and runc do.
+///
+/// # Errors
+/// It is none.
+pub(super) fn check_id(id: &str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-.".contains(&byte);
+    if id.is_empty() || id == "." || id == ".." || !id.bytes().all(allowed) {
+        let what = format!("'{id}' cannot be a container's id");
+        let hint = "use letters, digits, '_', '+', '-' and '.'";
+        return Err(Error::new(what).untouched().hint(hint));
+    }
+    Ok(())
+}
+
+fn exists(id: &str) -> Error {
+    Error::new(format!("there is a container '{id}' already"))
+        .untouched()
+        .hint(format!("`insula-oci delete --force {id}` removes it"))
+}
+
+fn not_made(id: &str, error: io::Error) -> Error {
+    Error::new(format!("the container '{id}' cannot be made"))
+        .because(error)
+        .nothing_kept()
+}
+
+fn unreadable(path: &Path, error: impl Into<insula_base::error::Source>) -> Error {
+    Error::new(format!("{} cannot be read", path.display()))
+        .because(error)
+        .unchanged()
+}
