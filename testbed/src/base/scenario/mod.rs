@@ -91,6 +91,7 @@ pub const ALL: &[&Scenario] = &[
     &container::move_linux::SCENARIO,
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
+    &container::oci::SCENARIO,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,

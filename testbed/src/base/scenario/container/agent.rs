@@ -126,7 +126,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 
-fn make_programs(folder: &str) -> Result<(), Finding> {
+pub(super) fn make_programs(folder: &str) -> Result<(), Finding> {
     let bin = Path::new(folder).join("bin");
     fs::create_dir_all(&bin)?;
     fs::copy("/bin/busybox", bin.join("busybox"))?;

@@ -1,0 +1,139 @@
+//! Containers of bundles, by the runtime's own command line; and bundles that are refused.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left};
+use crate::base::Finding;
+use crate::base::support::insula_command::{assert_equal, insula, wait_for};
+
+/// The bundle's folder, and what the container prints.
+const BUNDLE: &str = "/run/oci-bundle";
+const LOG: &str = "/run/oci-bundle/log";
+/// The file to which its output goes.
+const OUTPUT: &str = "/run/oci-bundle/output";
+pub(super) const NAME: &str = "bundle";
+
+pub(super) fn play(release: &str) -> Result<(), Finding> {
+    fs::create_dir(BUNDLE)?;
+    let mut spec = Command::new("crun");
+    spec.arg("spec").current_dir(BUNDLE);
+    Ended::of(spec, "")?.with_status(0)?;
+    let played = from_create_to_delete(release)
+        .and_then(|()| network::play())
+        .and_then(|()| refusals());
+    fs::remove_dir_all(BUNDLE)?;
+    played
+}
+
+/// Changes the bundle's configuration.
+pub(super) fn configure(change: impl FnOnce(&mut Value)) -> Result<(), Finding> {
+    let path = Path::new(BUNDLE).join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    config["process"]["terminal"] = json!(false);
+    config["process"]["args"] = json!(["sh", "-c", WAITS]);
+    config["root"] = json!({"path": ROOTFS, "readonly": true});
+    config["annotations"] = json!({});
+    config["mounts"] = json!([]);
+    config["linux"]["namespaces"] =
+        json!([{"type": "network"}, {"type": "pid"}, {"type": "mount"}]);
+    change(&mut config);
+    Ok(fs::write(&path, serde_json::to_vec(&config)?)?)
+}
+
+/// The runtime with these words.
+pub(super) fn runtime(words: &[&str]) -> Result<Ended, Finding> {
+    Ended::of(command(words), "")
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(RUNTIME);
+    command.args(["--log", LOG, "--log-format", "json"]);
+    command.args(words);
+    command
+}
+
+/// Creates the container. Its output goes to a file, since it keeps that open.
+pub(super) fn create() -> Result<Option<i32>, Finding> {
+    let output = File::create(OUTPUT)?;
+    let mut command = command(&["create", "--bundle", BUNDLE, NAME]);
+    let command = command.stdin(Stdio::null()).stderr(output.try_clone()?);
+    Ok(command.stdout(output).status()?.code())
+}
+
+fn from_create_to_delete(release: &str) -> Result<(), Finding> {
+    configure(|_| {})?;
+    assert_equal("create", &create()?, &Some(0))?;
+    let state = |status: &str| {
+        let shown: Value = serde_json::from_str(&runtime(&["state", NAME])?.with_status(0)?)?;
+        assert_equal("its bundle", &shown["bundle"], &BUNDLE.into())?;
+        assert_equal("its state", &shown["status"], &status.into())
+    };
+    state("created")?;
+    // A second one of that name leaves the first as it is.
+    runtime(&["create", "--bundle", BUNDLE, NAME])?.refused(&["already"])?;
+    runtime(&["start", NAME])?.with_status(0)?;
+    wait_for("its first words", || {
+        Ok((fs::read_to_string(OUTPUT)?.contains("ready")).then_some(()))
+    })?;
+    state("running")?;
+    let output = runtime(&[
+        "exec",
+        "--env",
+        "A=1",
+        NAME,
+        "sh",
+        "-c",
+        "uname -r; echo $A",
+    ])?;
+    assert_equal(
+        "who joins it",
+        &output.with_status(0)?,
+        &format!("{release}\n1\n"),
+    )?;
+    runtime(&["pause", NAME])?.refused(&["pause is not possible"])?;
+    runtime(&["delete", NAME])?.refused(&[])?;
+    state("running")?;
+    runtime(&["kill", NAME, "TERM"])?.with_status(0)?;
+    wait_for("its end", || Ok(state("stopped").is_ok().then_some(())))?;
+    runtime(&["delete", NAME])?.with_status(0)?;
+    nothing_is_left()
+}
+
+/// What is refused leaves nothing behind, and is told where the engine looks.
+fn refusals() -> Result<(), Finding> {
+    let refused = |word: &str, change: &dyn Fn(&mut Value)| {
+        let _ = fs::remove_file(LOG);
+        configure(change)?;
+        runtime(&["create", "--bundle", BUNDLE, NAME])?.refused(&[word])?;
+        let told: Value =
+            serde_json::from_str(fs::read_to_string(LOG)?.lines().next().unwrap_or_default())?;
+        assert_equal("its level", &told["level"], &"error".into())?;
+        let is_told = told["msg"].as_str().is_some_and(|text| text.contains(word));
+        Finding::unless(is_told, || format!("{told}, not {word}"))?;
+        assert_equal("what is kept", &Path::new(FOLDER).exists(), &false)
+    };
+    refused("run.insula.cpus", &|config| {
+        config["annotations"] = json!({"run.insula.cpus": "many"});
+    })?;
+    refused("no-such-image", &|config| {
+        config["annotations"] = json!({"run.insula.image": "no-such-image"});
+    })?;
+    refused("user namespace", &|config| {
+        config["linux"]["namespaces"][1]["type"] = json!("user");
+    })?;
+    refused("/dev/log", &|config| {
+        config["mounts"] = json!([{"destination": "/dev/log", "type": "bind", "source": "/tmp"}]);
+    })?;
+    refused("/no/such/root", &|config| {
+        config["root"]["path"] = json!("/no/such/root")
+    })?;
+    refused("process.args", &|config| {
+        config["process"]["args"] = json!([])
+    })?;
+    refused("configuration", &|config| config["process"] = json!(7))?;
+    insula(&["ps"]).map(drop)
+}
