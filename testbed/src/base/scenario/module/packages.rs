@@ -108,9 +108,15 @@ fn is_what_the_packages_brought() -> Result<(), Finding> {
         .filter(|line| line.ends_with(": installed"))
         .count();
     assert_equal(&format!("kernels of `{status}`"), &built, &2)?;
-    for file in ["man/man1/insula-run.1.gz", "insula/insula.schema.json"] {
+    for file in [
+        "man/man1/insula-run.1.gz",
+        "man/man1/insula-oci.1.gz",
+        "insula/insula.schema.json",
+    ] {
         run("test", &["-s", &format!("/usr/share/{file}")])?;
     }
+    let runtime = run("readlink", &["-f", "/usr/bin/insula-oci"])?;
+    assert_equal("the OCI runtime", &runtime.trim_end(), &"/usr/bin/insula")?;
     Ok(())
 }
 
