@@ -88,11 +88,20 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
     }
 }
 
-/// The record of the container that the command line is about; `None` if it is about none of this runtime's.
+/// The record of the container that the command line is about; `None` if it is about none of this runtime's. Its id is
+/// an operand, but values of options that only the ordinary runtime knows look the same.
 fn record_of(arguments: &Arguments) -> Result<Option<Record>, Error> {
-    let is_name = |id: &String| state::check_id(id).is_ok();
-    let id = arguments.id().filter(is_name);
-    id.map_or(Ok(None), |id| State::of(&id).record())
+    // What follows is a program's.
+    let most = if arguments.verb == "exec" {
+        1
+    } else {
+        usize::MAX
+    };
+    let words = arguments.operands().take(most);
+    let ids = words.map(OsStr::to_string_lossy);
+    let mut ids = ids.filter(|id| state::check_id(id).is_ok());
+    ids.find_map(|id| State::of(&id).record().transpose())
+        .transpose()
 }
 
 /// Shows a container's state: it has the bundle that the engine has given.

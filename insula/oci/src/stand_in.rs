@@ -31,6 +31,8 @@ const PROGRAM: &str = "/proc/self/exe";
 /// Time a node gets to power off when its container's process has ended: it writes what is in its memory to
 /// the container's files.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time until a container that was started has a node: it may wait for another one's cores and memory.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the end of a node is known whose connections have ended.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -60,7 +62,22 @@ pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
 pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
     let process = exec::take(file)?;
     let record = record_of(id)?;
-    execute(&Driver::open()?, &record.node, &process)
+    let driver = Driver::open()?;
+    wait_for_node(&driver, &record.node)?;
+    execute(&driver, &record.node, &process)
+}
+
+/// Waits for the node of a container that has just been started.
+fn wait_for_node(driver: &Driver, name: &Name) -> Result<(), Error> {
+    let began = Instant::now();
+    loop {
+        match node::find(driver, name) {
+            Err(error) if error.kind == Kind::NoNode && began.elapsed() < START_TIMEOUT => {
+                sleep(INTERVAL);
+            }
+            found => return found.map(drop),
+        }
+    }
 }
 
 /// Waits until the process that stands for a container has ended, then removes its node, if it has left one.
