@@ -52,8 +52,8 @@ const PACKAGES: &[&str] = &[
     "sqlite3",
     "stress-ng",
 ];
-/// Further packages for benchmarks.
-const BENCH_PACKAGES: &[&str] = &["podman", "qemu-system-x86", "seabios"];
+/// Further packages for benchmarks, and for containers of podman.
+const BENCH_PACKAGES: &[&str] = &["netavark", "podman", "qemu-system-x86", "seabios"];
 
 /// Further packages for the scenarios whose subject are large programs.
 const APPLICATION_PACKAGES: &[&str] = &[

@@ -58,9 +58,18 @@ const KEPT: [&str; 2] = ["/run/oci-podman", "/run/oci-podman-state"];
 const USERS: &str = "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/srv:/bin/sh\n";
 /// Waits for a signal.
 const WAITS: &str = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.1; done";
-/// Modules that the base loads for a container's network, beside those of nodes'.
-const MODULES: [&str; 6] = [
+/// Modules that the base loads for containers' networks, beside those of nodes'.
+const MODULES: [&str; 15] = [
     "veth",
+    "xt_addrtype",
+    "xt_nat",
+    "xt_tcpudp",
+    "xt_mark",
+    "xt_conntrack",
+    "xt_comment",
+    "xt_MASQUERADE",
+    "nft_compat",
+    "x_tables",
     "nft_fib_inet",
     "nft_fib_ipv4",
     "nft_fib_ipv6",
@@ -105,6 +114,7 @@ fn played(context: &Context) -> Result<(), Finding> {
     input_and_terminal()?;
     of_an_image()?;
     on_the_network_of_nodes()?;
+    network::published()?;
     joined_and_stopped(&release)?;
     killed()?;
     its_kernel_ends()?;

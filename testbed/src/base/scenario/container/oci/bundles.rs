@@ -95,6 +95,8 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
         &format!("{release}\n1\n"),
     )?;
     runtime(&["pause", NAME])?.refused(&["pause is not possible"])?;
+    let update = ["update", "--memory", "1000000", NAME];
+    runtime(&update)?.refused(&["update is not possible"])?;
     runtime(&["delete", NAME])?.refused(&[])?;
     state("running")?;
     runtime(&["kill", NAME, "TERM"])?.with_status(0)?;

@@ -1,6 +1,7 @@
 //! A container that its engine has connected to a network: its node is reached at the container's address, and
-//! reaches others under it.
+//! at published ports, and reaches others under that address.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::bundles::{NAME, configure, create, runtime};
-use super::{Ended, USERS, nothing_is_left};
+use super::{Ended, ROOTFS, USERS, nothing_is_left, podman};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
 
@@ -17,12 +18,43 @@ use crate::base::support::insula_command::{assert_equal, wait_for};
 const NAMESPACE: &str = "of-an-engine";
 const PATH: &str = "/run/netns/of-an-engine";
 const INTERFACE: &str = "engine";
+/// What the container runs, and its published port.
+const SERVER: [&str; 7] = ["busybox", "httpd", "-f", "-p", "80", "-h", "/etc"];
+const PORT: u16 = 8080;
+/// Whether the base forwards packets: netavark has it do so.
+const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// The base's address, and the container's.
 const BASE: &str = "10.99.0.1";
 const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Timeout of an attempt to connect, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A published port of podman's, whose network leaves rules behind.
+pub(super) fn published() -> Result<(), Finding> {
+    let forwards = fs::read(FORWARD)?;
+    let played = at_its_port();
+    run("nft", &["flush", "ruleset"])?;
+    fs::write(FORWARD, forwards)?;
+    played
+}
+
+fn at_its_port() -> Result<(), Finding> {
+    let publish = format!("{PORT}:80");
+    let run = [
+        "run", "-d", "--name", NAME, "-p", &publish, "--rootfs", ROOTFS,
+    ];
+    podman(&[&run[..], &SERVER].concat())?;
+    let format = "{{.NetworkSettings.IPAddress}}";
+    let address = podman(&["inspect", "--format", format, NAME])?;
+    let address: Ipv4Addr = address.trim().parse()?;
+    for place in [(Ipv4Addr::LOCALHOST, PORT), (address, 80)] {
+        serves(place).map_err(|error| error.when(&format!("at {place:?}")))?;
+    }
+    podman(&["rm", "--force", "-t", "60", NAME])?;
+    nothing_is_left()
+}
+
+/// A network of no engine that is known.
 pub(super) fn play() -> Result<(), Finding> {
     connect()?;
     let played = served();
@@ -53,9 +85,14 @@ fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
     Ended::of(command, "")?.with_status(0)
 }
 
-/// What the container serves.
-fn page() -> std::io::Result<String> {
-    let address = SocketAddr::from((CONTAINER, 80));
+/// Waits until the container serves its page there.
+fn serves(place: (Ipv4Addr, u16)) -> Result<(), Finding> {
+    let found = wait_for("the container's page", || Ok(page(place).ok()))?;
+    Finding::unless(found.ends_with(USERS), || format!("its page: {found}"))
+}
+
+fn page(place: (Ipv4Addr, u16)) -> std::io::Result<String> {
+    let address = SocketAddr::from(place);
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(b"GET /passwd HTTP/1.0\r\n\r\n")?;
@@ -66,14 +103,12 @@ fn page() -> std::io::Result<String> {
 
 fn served() -> Result<(), Finding> {
     configure(|config| {
-        let server = ["busybox", "httpd", "-f", "-p", "80", "-h", "/etc"];
-        config["process"]["args"] = json!(server);
+        config["process"]["args"] = json!(SERVER);
         config["linux"]["namespaces"][0]["path"] = json!(PATH);
     })?;
     assert_equal("create", &create()?, &Some(0))?;
     runtime(&["start", NAME])?.with_status(0)?;
-    let found = wait_for("the container's page", || Ok(page().ok()))?;
-    Finding::unless(found.ends_with(USERS), || format!("its page: {found}"))?;
+    serves((CONTAINER, 80))?;
     let ping = ["exec", NAME, "busybox", "ping", "-c", "1", "-w", "60", BASE];
     runtime(&ping)?.with_status(0)?;
     runtime(&["kill", NAME, "TERM"])?.with_status(0)?;
