@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use insula_base::error::Error;
@@ -20,14 +20,8 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn of(arguments: &Arguments) -> Self {
-        let file = arguments.global("--log").map(|file| {
-            // crun's form: `file:PATH`; its others are not files.
-            let text = file.to_string_lossy();
-            let path = text.strip_prefix("file:");
-            path.map_or_else(|| Path::new(file).to_owned(), PathBuf::from)
-        });
         Self {
-            file: file.filter(|file| file.is_absolute()),
+            file: arguments.global("--log").and_then(file),
             is_json: arguments.global("--log-format") == Some(OsStr::new("json")),
         }
     }
@@ -57,10 +51,21 @@ impl Report {
     }
 }
 
+/// The file that a log is, in crun's forms: `PATH` or `file:PATH`. Those of the journal and of syslog are none.
+fn file(log: &OsStr) -> Option<PathBuf> {
+    let text = log.to_string_lossy();
+    match text.split_once(':') {
+        Some(("file", path)) => Some(path.into()),
+        Some(("journald" | "syslog", _)) => None,
+        _ => Some(log.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
     use std::fs;
+    use std::path::Path;
 
     use serde_json::Value;
 
@@ -103,6 +108,7 @@ mod tests {
         for (word, file) in [
             ("file:/x", Some("/x")),
             ("/x", Some("/x")),
+            ("x:y", Some("x:y")),
             ("journald:x", None),
         ] {
             assert_eq!(
