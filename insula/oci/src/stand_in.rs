@@ -71,12 +71,15 @@ pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
 fn wait_for_node(driver: &Driver, name: &Name) -> Result<(), Error> {
     let began = Instant::now();
     loop {
-        match node::find(driver, name) {
-            Err(error) if error.kind == Kind::NoNode && began.elapsed() < START_TIMEOUT => {
-                sleep(INTERVAL);
-            }
-            found => return found.map(drop),
+        let found = node::find(driver, name);
+        let is_to_come = match &found {
+            Ok(handle) => !handle.is_running() && !handle.is_stopped(),
+            Err(error) => error.kind == Kind::NoNode,
+        };
+        if !is_to_come || began.elapsed() > START_TIMEOUT {
+            return found.map(drop);
         }
+        sleep(INTERVAL);
     }
 }
 
