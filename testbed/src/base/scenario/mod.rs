@@ -92,6 +92,7 @@ pub const ALL: &[&Scenario] = &[
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
     &container::oci::SCENARIO,
+    &container::oci::PODMAN,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,

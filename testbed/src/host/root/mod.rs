@@ -26,6 +26,7 @@ const REVISION: u32 = 1;
 /// the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
 const PACKAGES: &[&str] = &[
     "busybox-static",
+    "crun",
     "e2fsprogs",
     "fasttree",
     "fio",

@@ -1,5 +1,5 @@
-//! Podman runs containers on kernels of their own, by the OCI runtime `insula-oci`: with their output, status,
-//! users, files and terminals; they are joined, stopped and killed as any others, and leave nothing behind.
+//! Containers run on kernels of their own by the OCI runtime `insula-oci`, called as engines call it, and by podman: with their
+//! output, status, users, files and terminals; they are joined, stopped and killed as any others, and leave nothing behind.
 
 mod bundles;
 mod network;
@@ -21,24 +21,37 @@ use crate::base::support::insula_command::{
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::machine::Emulator;
+use crate::host::kernels::Flavour;
 use crate::host::payload::equipment::MODULES_PATH;
 use crate::host::root::Root;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "oci",
-    proves: "podman runs containers on kernels of their own",
+    proves: "an OCI runtime runs bundles on kernels of their own",
     machine: Shape {
-        root: Root::Bench,
         emulator: Emulator::Backports,
         thread_per_core: true,
         ..Shape::USUAL
     },
     module: Module::Loaded,
+    bases: &[Flavour::V6_12],
+    limit: std::time::Duration::from_secs(600),
+    soak_limit: None,
+    play,
+};
+
+pub(crate) const PODMAN: Scenario = Scenario {
+    name: "podman",
+    proves: "podman runs containers on kernels of their own",
+    machine: Shape {
+        root: Root::Bench,
+        ..SCENARIO.machine
+    },
     // The root disk with podman takes long to make.
     bases: &[],
     limit: std::time::Duration::from_secs(1200),
-    soak_limit: None,
-    play,
+    play: play_podman,
+    ..SCENARIO
 };
 
 /// The runtime as its package installs it.
@@ -59,7 +72,7 @@ const USERS: &str = "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/srv:/bin/sh\n";
 /// Waits for a signal.
 const WAITS: &str = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.1; done";
 /// Modules that the base loads for containers' networks, beside those of nodes'.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 12] = [
     "veth",
     "xt_addrtype",
     "xt_nat",
@@ -71,15 +84,32 @@ const MODULES: [&str; 15] = [
     "nft_compat",
     "x_tables",
     "nft_fib_inet",
-    "nft_fib_ipv4",
     "nft_fib_ipv6",
-    "nft_fib",
-    "nft_nat",
 ];
 /// The runtime's folder, where no container leaves anything.
 const FOLDER: &str = "/run/insula/oci";
 
 fn play(context: &Context) -> Result<(), Finding> {
+    with_root(context, bundles::play)
+}
+
+fn play_podman(context: &Context) -> Result<(), Finding> {
+    let played = with_root(context, |release| {
+        let played = of_podman(release);
+        let removed = podman(&["rm", "--all", "--force", "-t", "0"]);
+        played.and(removed.map(drop))
+    });
+    let kept = KEPT.iter().try_for_each(fs::remove_dir_all);
+    played?;
+    Ok(kept?)
+}
+
+/// Makes the containers' root and image, and the runtime a program, as long as `play` is played. It is given the release of
+/// their kernel.
+fn with_root(
+    context: &Context,
+    play: impl FnOnce(&str) -> Result<(), Finding>,
+) -> Result<(), Finding> {
     load_sockets()?;
     symlink(COMMAND, RUNTIME)?;
     make_programs(ROOTFS)?;
@@ -87,38 +117,29 @@ fn play(context: &Context) -> Result<(), Finding> {
     fs::write(Path::new(ROOTFS).join("etc/passwd"), USERS)?;
     fs::create_dir(VOLUME)?;
     let played = with_cleanup(|| {
-        let played = played(context);
-        let removed = podman(&["rm", "--all", "--force", "-t", "0"]);
-        played.and(removed.map(drop))
+        let release = context.release(KERNEL)?;
+        let modules = format!("{MODULES_PATH}/{release}");
+        let build = ["image", "build", IMAGE, "--installed", &release];
+        insula(&[&build[..], &["--module-folder", &modules]].concat())?;
+        play(&release)
     });
-    let removed = remove_folders();
+    let removed = [ROOTFS, VOLUME].iter().try_for_each(fs::remove_dir_all);
+    let removed = removed.and(fs::remove_file(RUNTIME));
     played?;
     removed?;
     unload(&[&MODULES[..], &NETWORK_MODULES, &SOCKET_MODULES].concat())
 }
 
-fn remove_folders() -> Result<(), Finding> {
-    for folder in [ROOTFS, VOLUME, KEPT[0], KEPT[1]] {
-        fs::remove_dir_all(folder)?;
-    }
-    Ok(fs::remove_file(RUNTIME)?)
-}
-
-fn played(context: &Context) -> Result<(), Finding> {
-    let release = context.release(KERNEL)?;
-    let modules = format!("{MODULES_PATH}/{release}");
-    let build = ["image", "build", IMAGE, "--installed", &release];
-    insula(&[&build[..], &["--module-folder", &modules]].concat())?;
-    output_and_status(&release)?;
+fn of_podman(release: &str) -> Result<(), Finding> {
+    output_and_status(release)?;
     users_and_files()?;
     input_and_terminal()?;
     of_an_image()?;
     on_the_network_of_nodes()?;
     network::published()?;
-    joined_and_stopped(&release)?;
+    joined_and_stopped(release)?;
     killed()?;
-    its_kernel_ends()?;
-    bundles::play(&release)
+    its_kernel_ends()
 }
 
 /// What a run of a program has given.
