@@ -142,9 +142,9 @@ impl Returning {
             thread.block_signals()?;
         }
         let contents = self.read_contents()?;
-        self.move_heap_end()?;
+        let grown = self.move_heap_end()?;
         for index in 0..self.left.vmas.len() {
-            self.map(self.left.vmas[index])?;
+            self.map(self.left.vmas[index], &grown)?;
         }
         for (start, bytes) in contents {
             self.stopped.memory.write(start, &bytes)?;
@@ -187,8 +187,8 @@ impl Returning {
     }
 
     /// Moves the end of the heap to where the program has it. What is beyond the present one is the
-    /// mirror's until then, and so is the page after it, which brk(2) wants to be free.
-    fn move_heap_end(&mut self) -> Result<(), Failure> {
+    /// mirror's until then, and so is the page after it, which brk(2) wants to be free. Returns what brk(2) has mapped.
+    fn move_heap_end(&mut self) -> Result<Range<u64>, Failure> {
         let what = "moving the end of its heap";
         let old = self.call(what, 0, libc::SYS_brk, &[0])?;
         let new = self.left.head.heap_end;
@@ -197,28 +197,13 @@ impl Returning {
             self.call(what, 0, libc::SYS_munmap, &[from, to + PAGE - from])?;
         }
         match self.call(what, 0, libc::SYS_brk, &[new])? == new {
-            true => Ok(()),
+            true => Ok(from..to.max(from)),
             false => Err(Failure::new(what, Errno::ENOMEM)),
         }
     }
 
-    /// The parts of a mapping that are not in the heap.
-    fn outside_heap(&self, vma: Vma) -> impl Iterator<Item = Range<u64>> + use<> {
-        let Running {
-            heap_start,
-            heap_end,
-            ..
-        } = self.left.head;
-        let heap = heap_start..heap_end.next_multiple_of(PAGE).max(heap_start);
-        let parts = [
-            vma.start..vma.end.min(heap.start),
-            vma.start.max(heap.end)..vma.end,
-        ];
-        parts.into_iter().filter(|part| part.start < part.end)
-    }
-
-    /// Maps memory in place of the mirror.
-    fn map(&mut self, vma: Vma) -> Result<(), Failure> {
+    /// Maps memory in place of the mirror, but for what brk(2) has mapped.
+    fn map(&mut self, vma: Vma, grown: &Range<u64>) -> Result<(), Failure> {
         let stack = self
             .stopped
             .mappings
@@ -227,7 +212,7 @@ impl Returning {
         let is_stack = stack.is_some_and(|stack| stack.vma.start == vma.end);
         let grows = if is_stack { libc::MAP_GROWSDOWN } else { 0 };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | grows;
-        for part in self.outside_heap(vma) {
+        for part in outside(vma, grown) {
             let size = part.end - part.start;
             let arguments = [part.start, size, WRITABLE, flags as u64, u64::MAX, 0];
             self.call("mapping its memory", 0, libc::SYS_mmap, &arguments)?;
@@ -375,6 +360,16 @@ impl Left {
             parts,
         })
     }
+}
+
+/// The parts of a mapping that are not in a range.
+fn outside(vma: Vma, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let parts = [
+        vma.start..vma.end.min(range.start),
+        vma.start.max(range.end)..vma.end,
+    ];
+    let own = move |part: &Range<u64>| part.start < part.end;
+    parts.into_iter().filter(own)
 }
 
 /// Takes elements off the front of bytes.

@@ -20,8 +20,8 @@ use crate::base::support::insula_command::{
 };
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
-use crate::host::machine::Emulator;
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 use crate::host::payload::equipment::MODULES_PATH;
 use crate::host::root::Root;
 
@@ -57,6 +57,9 @@ pub(crate) const PODMAN: Scenario = Scenario {
 /// The runtime as its package installs it.
 const RUNTIME: &str = "/usr/local/sbin/insula-oci";
 const COMMAND: &str = "/payload/bin/insula";
+/// What serves a container's files, where the process that stands for it finds it: its PATH is not the scenario's.
+const VIRTIOFSD: &str = "/usr/local/sbin/virtiofsd";
+const PAYLOADS_VIRTIOFSD: &str = "/payload/bin/virtiofsd";
 /// The kernel of the containers' nodes, which is not the base's.
 const KERNEL: &str = "6.1";
 /// The image of which nothing has to be said.
@@ -112,6 +115,7 @@ fn with_root(
 ) -> Result<(), Finding> {
     load_sockets()?;
     symlink(COMMAND, RUNTIME)?;
+    symlink(PAYLOADS_VIRTIOFSD, VIRTIOFSD)?;
     make_programs(ROOTFS)?;
     fs::create_dir(Path::new(ROOTFS).join("etc"))?;
     fs::write(Path::new(ROOTFS).join("etc/passwd"), USERS)?;
@@ -124,7 +128,7 @@ fn with_root(
         play(&release)
     });
     let removed = [ROOTFS, VOLUME].iter().try_for_each(fs::remove_dir_all);
-    let removed = removed.and(fs::remove_file(RUNTIME));
+    let removed = removed.and([RUNTIME, VIRTIOFSD].iter().try_for_each(fs::remove_file));
     played?;
     removed?;
     unload(&[&MODULES[..], &NETWORK_MODULES, &SOCKET_MODULES].concat())

@@ -19,20 +19,26 @@ const QUIET: &str = "quiet";
 const MANY: &str = "many";
 /// File by which the first of them is told to fork another.
 const FORK: &str = "/tmp/fork";
-/// Three processes, each of which tells its number again and again.
+/// Three processes, each of which tells its number again and again. On the node the first one's heap shrinks, and grows to
+/// where it is still smaller than before.
 const COUNTERS: &str = r#"
 import os, time
 number = 0
+blocks = [b"a" * 100000 for _ in range(80)]
 for other in (1, 2):
     if os.fork() == 0:
         number = other
         break
 print("ready", flush=True)
 while True:
+    if any(block != block[:1] * 100000 for block in blocks):
+        break
     os.write(1, b"%d\n" % number)
     time.sleep(0.1)
     if number == 0 and os.path.exists("/tmp/fork"):
         os.unlink("/tmp/fork")
+        blocks = None
+        blocks = [b"b" * 100000 for _ in range(40)]
         if os.fork() == 0:
             number = 3
 "#;
