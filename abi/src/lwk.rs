@@ -4,6 +4,10 @@
 //! These structures define the layout. Shared memory is never accessed by a reference to one: each
 //! word there is an atomic.
 
+mod idle;
+
+pub use idle::CORE_IDLE;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `INSULA_LWK_MAGIC`: "DELEGATE" in little endian, first word of [`Delegation`].
@@ -159,36 +163,6 @@ pub struct Core {
     pub idle_ticks: u64,
     /// Zero.
     pub lwk_reserved: u64,
-}
-
-/// `INSULA_LWK_CORE_IDLE`, of [`Core::idle_ticks`]: it idles.
-pub const CORE_IDLE: u64 = 1 << 62;
-
-impl Core {
-    /// Has [`idle_ticks`](Self::idle_ticks) say that it idles from this value of the time stamp counter on.
-    #[must_use]
-    pub const fn begun_to_idle(idle_ticks: u64, tsc: u64) -> u64 {
-        (idle_ticks.wrapping_sub(tsc) & (CORE_IDLE - 1)) | CORE_IDLE
-    }
-
-    /// Has it say that it idles no longer.
-    #[must_use]
-    pub const fn ended_to_idle(idle_ticks: u64, tsc: u64) -> u64 {
-        idle_ticks.wrapping_add(tsc) & (CORE_IDLE - 1)
-    }
-
-    /// For how long it has worked, in ticks of the time stamp counter, at this value of that.
-    #[must_use]
-    pub const fn busy_ticks(&self, tsc: u64) -> u64 {
-        let idle_ticks = match self.idle_ticks & CORE_IDLE {
-            0 => self.idle_ticks,
-            _ => Self::ended_to_idle(self.idle_ticks, tsc),
-        };
-        match self.up_since {
-            0 => 0,
-            since => tsc.saturating_sub(since).saturating_sub(idle_ticks),
-        }
-    }
 }
 
 /// `INSULA_LWK_PTE_BASE`: bit of an entry of a program's page table whose page is one of a base

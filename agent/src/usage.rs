@@ -14,8 +14,6 @@ const SECTOR: u64 = 512;
 const IDLE: [usize; 2] = [3, 4];
 /// Columns there that are counted in others, too: of guests.
 const COUNTED: usize = 8;
-/// The loopback interface.
-const LOOPBACK: &str = "lo";
 
 /// What a node has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +60,28 @@ impl Usage {
         // A kernel may have neither disks nor a network.
         let disks = text("proc/diskstats").unwrap_or_default();
         let network = text("proc/net/dev").unwrap_or_default();
-        let is_disk = |name: &str| root.join("sys/block").join(name).join("device").exists();
+        // What has a device is no partition, no bridge, and nothing that lies on others or in memory.
+        let has_device = |class: &str, name: &str| {
+            root.join("sys")
+                .join(class)
+                .join(name)
+                .join("device")
+                .exists()
+        };
         Ok(Self {
             cpu_ns: cpu_ns(&text("proc/stat")?).ok_or_else(invalid)?,
             memory_bytes,
             memory_available_bytes,
-            network: Traffic::sum(network.lines().filter_map(interface)),
-            disks: Traffic::sum(disks.lines().filter_map(|line| disk(line, is_disk))),
+            network: Traffic::sum(
+                network
+                    .lines()
+                    .filter_map(|line| interface(line, |name| has_device("class/net", name))),
+            ),
+            disks: Traffic::sum(
+                disks
+                    .lines()
+                    .filter_map(|line| disk(line, |name| has_device("block", name))),
+            ),
         })
     }
 }
@@ -97,17 +110,16 @@ fn memory(meminfo: &str) -> Option<(u64, u64)> {
     Some((bytes("MemTotal:")?, bytes("MemAvailable:")?))
 }
 
-/// Bytes received and sent by an interface, of a line of `/proc/net/dev`; not of the loopback interface.
-fn interface(line: &str) -> Option<(u64, u64)> {
+/// Bytes received and sent by a network card, of a line of `/proc/net/dev`.
+fn interface(line: &str, is_card: impl Fn(&str) -> bool) -> Option<(u64, u64)> {
     let (name, columns) = line.split_once(':')?;
     let mut columns = columns.split_whitespace();
     let received = columns.next()?.parse().ok()?;
     let sent = columns.nth(7)?.parse().ok()?;
-    (name.trim() != LOOPBACK).then_some((received, sent))
+    is_card(name.trim()).then_some((received, sent))
 }
 
-/// Bytes read and written by a disk, of a line of `/proc/diskstats`; not of its partitions, and not of what lies on
-/// other disks or in memory.
+/// Bytes read and written by a disk, of a line of `/proc/diskstats`.
 fn disk(line: &str, is_disk: impl Fn(&str) -> bool) -> Option<(u64, u64)> {
     let mut columns = line.split_whitespace().skip(2);
     let name = columns.next()?;
@@ -130,6 +142,7 @@ mod tests {
     const DEV: &str = "Inter-|   Receive                            |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
     lo:    1000      10    0    0    0     0          0         0     1000      10    0    0    0     0       0          0
+docker0:    9000      10    0    0    0     0          0         0     9000      10    0    0    0     0       0          0
   eth0: 7000000    5000    0    0    0     0          0         0   300000    2000    0    0    0     0       0          0
 ";
     const DISKSTATS: &str = "\
@@ -147,6 +160,8 @@ mod tests {
             ("proc/net/dev", DEV),
             ("proc/diskstats", DISKSTATS),
             ("sys/block/vda/device/vendor", ""),
+            ("sys/class/net/eth0/device/vendor", ""),
+            ("sys/class/net/docker0/mtu", ""),
             ("sys/block/loop0/size", ""),
         ] {
             let path = root.path().join(path);
@@ -179,7 +194,7 @@ mod tests {
         fn any_text_is_survived(text in "(cpu |MemTotal:|eth0:|[0-9 ]|\\PC|\n){0,60}") {
             let _ = (cpu_ns(&text), memory(&text));
             text.lines().for_each(|line| {
-                let _ = (interface(line), disk(line, |_| true));
+                let _ = (interface(line, |_| true), disk(line, |_| true));
             });
         }
     }

@@ -1,9 +1,10 @@
-//! Removing a node with its servers.
+//! Removing a node with its servers, and with what the base had for its network.
 
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
+use insula_virtio::forget_network;
 
 use super::change::wait_until_ended;
 use super::record;
@@ -14,10 +15,16 @@ use super::record;
 /// As of [`insula_node::remove`]; or, when the node was removed, that a server's record cannot be read, or a
 /// supervisor does not end.
 pub fn remove_node(driver: &Driver, root: &Root, name: &Name, force: bool) -> Result<(), Error> {
-    let id = insula_node::find(driver, name)?.info.id;
+    let node = insula_node::find(driver, name)?;
+    let id = node.info.id;
+    let network = node.record.and_then(|record| record.network);
     // A record that cannot be read keeps no node from being removed.
     let servers = KeptServers::of(root, id);
     insula_node::remove(driver, name, force)?;
+    if let Some(network) = network {
+        // Without `nft` there was nothing.
+        let _ = forget_network(network.address(id));
+    }
     servers?.forget(root)
 }
 

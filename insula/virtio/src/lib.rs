@@ -83,6 +83,7 @@ pub use base_card::{make_base_card, remove_base_card};
 pub use devices::Devices;
 pub use hold::{HoldError, PacketHold, Port};
 pub use name_server::Names;
+pub use nat::forget_network;
 pub use publish::PublishedPorts;
 pub use server::{Server, has_driver};
 pub use static_nodes::make_static_nodes;

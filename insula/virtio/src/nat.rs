@@ -109,12 +109,22 @@ impl Drop for Nat {
             // One that panicked has ended as well.
             let _ = thread.join();
         }
-        let closed = port_forward::set(ports.address, &[]);
-        if let Err(error) = closed.map(drop).and(leave()) {
+        if let Err(error) = forget_network(ports.address) {
             let text = format!("network: the way to other hosts is not closed: {error}");
             self.device_events.report(&text);
         }
     }
+}
+
+/// Closes the way of a node that was removed, and what leads to its published ports: its supervisor may have been killed, and
+/// then has not. Does nothing if it has.
+///
+/// # Errors
+/// When a command fails; the end of another node on the network does it again.
+pub fn forget_network(address: Ipv4Addr) -> io::Result<()> {
+    let closed = port_forward::set(address, &[]).map(drop);
+    let left = leave();
+    closed.and(left)
 }
 
 /// Opens the way, or takes new interfaces into account.

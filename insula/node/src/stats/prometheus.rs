@@ -110,6 +110,42 @@ fn busy(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {
     text.metric("counter", "core_busy_seconds_total", help, samples);
 }
 
+/// A metric of Linux nodes: its kind, name and description, and its value.
+type OfLinux = (&'static str, &'static str, &'static str, fn(&Usage) -> u64);
+
+const OF_LINUX: [OfLinux; 5] = [
+    (
+        "gauge",
+        "node_memory_available_bytes",
+        "Memory that a node's Linux can still give to programs.",
+        |usage| usage.memory_available_bytes,
+    ),
+    (
+        "counter",
+        "node_network_receive_bytes_total",
+        "Bytes that a node's network cards have received.",
+        |usage| usage.network.in_bytes,
+    ),
+    (
+        "counter",
+        "node_network_transmit_bytes_total",
+        "Bytes that a node's network cards have sent.",
+        |usage| usage.network.out_bytes,
+    ),
+    (
+        "counter",
+        "node_disk_read_bytes_total",
+        "Bytes that a node has read from its disks.",
+        |usage| usage.disks.in_bytes,
+    ),
+    (
+        "counter",
+        "node_disk_written_bytes_total",
+        "Bytes that a node has written to its disks.",
+        |usage| usage.disks.out_bytes,
+    ),
+];
+
 /// What nodes have used, as far as it is known.
 fn usage(text: &mut Text, nodes: &[NodeStats]) {
     let samples = nodes.iter().filter_map(|node| {
@@ -121,49 +157,13 @@ fn usage(text: &mut Text, nodes: &[NodeStats]) {
     });
     let help = "Time for which a node's cores worked, all together.";
     text.metric("counter", "node_cpu_seconds_total", help, samples);
-    let mut of_linux = |kind, name, help, of: fn(&Usage) -> u64| {
+    for (kind, name, help, of) in OF_LINUX {
         let samples = nodes.iter().filter_map(|node| {
             let usage = node.usage.as_ref()?;
             Some(format!("{{node=\"{}\"}} {}", node.name, of(usage)))
         });
         text.metric(kind, name, help, samples);
-    };
-    let help = "Memory that a node's Linux can still give to programs.";
-    of_linux("gauge", "node_memory_available_bytes", help, |usage| {
-        usage.memory_available_bytes
-    });
-    let network = [
-        "node_network_receive_bytes_total",
-        "node_network_transmit_bytes_total",
-    ];
-    let disks = [
-        "node_disk_read_bytes_total",
-        "node_disk_written_bytes_total",
-    ];
-    of_linux(
-        "counter",
-        network[0],
-        "Bytes that a node's network cards have received.",
-        |usage| usage.network.in_bytes,
-    );
-    of_linux(
-        "counter",
-        network[1],
-        "Bytes that a node's network cards have sent.",
-        |usage| usage.network.out_bytes,
-    );
-    of_linux(
-        "counter",
-        disks[0],
-        "Bytes that a node has read from its disks.",
-        |usage| usage.disks.in_bytes,
-    );
-    of_linux(
-        "counter",
-        disks[1],
-        "Bytes that a node has written to its disks.",
-        |usage| usage.disks.out_bytes,
-    );
+    }
 }
 
 fn cores(text: &mut Text, nodes: &[(&str, &ProgramStats)]) {

@@ -10,7 +10,7 @@ mod volumes;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -82,11 +82,6 @@ const CLIENT: &str = "rooted-6.12";
 const PUBLISH: &str = "127.0.0.1:8080:80";
 /// A port of it that is open to other hosts.
 const OPEN_PORT: u16 = 8082;
-/// A program of its that tells from where it is asked.
-const TELLS_CLIENT: &str = "#!/bin/sh\n\
-    printf 'Content-type: text/plain\\r\\n\\r\\n'\n\
-    client=${REMOTE_ADDR##*:}\n\
-    echo ${client%]}\n";
 /// The server's address.
 const ADDRESS: &str = "10.78.0.7";
 /// Prints `ready`, then waits for a signal.
@@ -98,7 +93,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     make_programs(CONTENT)?;
     make_programs(ROOT)?;
     make_data()?;
-    make_client_program()?;
+    outside::make_client_program()?;
     volumes::make_folders()?;
     fs::write(
         ENV_FILE,
@@ -197,16 +192,6 @@ fn make_data() -> Result<(), Finding> {
         .take(DATA_BYTES)
         .collect();
     Ok(fs::write(data(), bytes)?)
-}
-
-fn make_client_program() -> Result<(), Finding> {
-    let program = Path::new(ROOT).join("cgi-bin/client");
-    fs::create_dir_all(Path::new(ROOT).join("cgi-bin"))?;
-    fs::write(&program, TELLS_CLIENT)?;
-    Ok(fs::set_permissions(
-        program,
-        fs::Permissions::from_mode(0o755),
-    )?)
 }
 
 /// Checksum of the file, in the format of `sha256sum` in a node.

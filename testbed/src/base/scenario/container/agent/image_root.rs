@@ -9,6 +9,7 @@ use super::{CONTENT, ROOT, outside, script, sum};
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, text, try_insula, wait_for,
 };
+use crate::base::support::supervisor_process;
 use crate::base::{Context, Finding};
 use crate::host::payload::equipment::MODULES_PATH;
 
@@ -118,6 +119,11 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
         &script(second, &[], "sha256sum < /data")?.1,
         &sum()?,
     )?;
+    // With its supervisor killed, nobody else takes back what the base has for its network.
+    supervisor_process::kill(second)?;
+    insula(&["rm", "--force", second])?;
+    network_gone()?;
+    outside::is_closed()?;
     insula(&["down", "--images", "--file", FILE])?;
     wait_for("all memory to be back", || {
         Ok((allocated()? == without).then_some(()))

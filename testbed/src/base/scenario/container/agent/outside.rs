@@ -4,13 +4,15 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 
-use super::script;
+use super::{ROOT, script};
 use crate::base::Finding;
 use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, wait_for};
 use crate::base::support::supervisor_process;
@@ -58,6 +60,11 @@ const DOCKER_REMOVED: &str = "nft delete table ip filter && echo 0 > /proc/sys/n
 const FIREWALL: &str = "nft 'table inet firewall { chain forward { type filter hook forward priority 0; policy drop; }; }'";
 /// The base's address in the nodes' network.
 const BASE_ADDRESS: &str = "10.78.0.1";
+/// A program of a server's that tells from where it is asked.
+const TELLS_CLIENT: &str = "#!/bin/sh\n\
+    printf 'Content-type: text/plain\\r\\n\\r\\n'\n\
+    client=${REMOTE_ADDR##*:}\n\
+    echo ${client%]}\n";
 /// Modules of the base's kernel that all of that takes, in the order in which they can be unloaded.
 const MODULES: [&str; 4] = ["veth", "xt_conntrack", "nft_compat", "x_tables"];
 
@@ -187,6 +194,17 @@ pub(super) fn reaches_nothing(node_address: &str) -> Result<(), Finding> {
         }
     }
     Ok(())
+}
+
+/// Makes that program, in the root of the nodes that serve.
+pub(super) fn make_client_program() -> Result<(), Finding> {
+    let program = Path::new(ROOT).join("cgi-bin/client");
+    fs::create_dir_all(Path::new(ROOT).join("cgi-bin"))?;
+    fs::write(&program, TELLS_CLIENT)?;
+    Ok(fs::set_permissions(
+        program,
+        fs::Permissions::from_mode(0o755),
+    )?)
 }
 
 /// A server sees the addresses of another host's clients at a published port, also of those whose connection is there when its
