@@ -123,7 +123,7 @@ pub(super) fn two_nodes(context: &Context) -> Result<(), Finding> {
     supervisor_process::kill(second)?;
     insula(&["rm", "--force", second])?;
     network_gone()?;
-    outside::is_closed()?;
+    outside::has_no_tables()?;
     insula(&["down", "--images", "--file", FILE])?;
     wait_for("all memory to be back", || {
         Ok((allocated()? == without).then_some(()))
