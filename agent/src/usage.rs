@@ -17,6 +17,7 @@ const COUNTED: usize = 8;
 
 /// What a node has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Time for which its cores worked, all together, in ns.
     pub cpu_ns: u64,
@@ -32,6 +33,7 @@ pub struct Usage {
 
 /// Bytes both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Traffic {
     /// Those that came.
     pub in_bytes: u64,

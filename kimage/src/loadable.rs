@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Format of a kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub enum Format {
     /// The boot protocol's format: a real-mode part, then a protected-mode part that decompresses
     /// the kernel.
@@ -17,6 +18,7 @@ pub enum Format {
 
 /// A part of the file and its place in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Segment {
     /// Offset in the file, in bytes.
     pub file_offset: u64,

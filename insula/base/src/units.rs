@@ -227,7 +227,14 @@ impl schemars::JsonSchema for CpuList {
         "CpuList".into()
     }
 
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let numbers = schemars::json_schema!({
+            "type": "array",
+            "items": { "type": "integer", "minimum": 0 },
+        });
+        if generator.contract().is_serialize() {
+            return numbers;
+        }
         let text = "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$";
         schemars::json_schema!({
             "anyOf": [

@@ -15,6 +15,7 @@ use insula_servers::ServerAction;
 
 use super::cli::{Down, Projects, Up};
 use super::node::all;
+use super::output::FailureView;
 use super::{Context, Failure, output};
 use crate::report::duration;
 
@@ -114,9 +115,8 @@ fn refuse(failure: Failure, json: bool) -> Result<ExitCode, Failure> {
     match failure.downcast_ref::<PlanError>() {
         Some(refused) if json => {
             output::print_error(failure.as_ref());
-            let mut json = output::error_as_json(&refused.error());
-            json["diagnostics"] = serde_json::json!(refused.0);
-            output::json(&json)?;
+            let view = FailureView::new(&refused.error());
+            output::json(&view.with_diagnostics(&refused.0))?;
             Ok(ExitCode::FAILURE)
         }
         _ => Err(failure),

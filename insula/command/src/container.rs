@@ -16,7 +16,7 @@ use insula_exec::container::{
 };
 use insula_node::{BASE, Handle, NodeView};
 use nix::unistd::dup2_stdout;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::cli::{Exec, Logs, Move, Restore};
 use super::exec::{FAILED, fail};
@@ -67,20 +67,33 @@ pub(super) fn list(context: &Context, nodes: &[Handle]) -> Result<Vec<ContainerV
     }
 }
 
-/// Nodes as JSON, each with its containers, and the containers of the base.
-pub(super) fn with_nodes(nodes: &[NodeView], containers: &[ContainerView]) -> Vec<Value> {
+/// What `ps` lists as JSON: a node with its containers, or a container of the base.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub(super) enum Listed {
+    Node {
+        #[serde(flatten)]
+        node: Box<NodeView>,
+        /// Containers in it.
+        containers: Vec<ContainerView>,
+    },
+    Container(ContainerView),
+}
+
+/// Nodes, each with its containers, and the containers of the base.
+pub(super) fn with_nodes(nodes: Vec<NodeView>, containers: &[ContainerView]) -> Vec<Listed> {
     let of = |place: &str| {
         let own = containers.iter();
         let own = own.filter(|one| one.record.node.as_str() == place);
-        own.collect::<Vec<_>>()
+        own.cloned().collect::<Vec<_>>()
     };
-    let with = |node: &NodeView| {
-        let mut value = json!(node);
-        value["containers"] = json!(of(&node.name));
-        value
+    let with = |node: NodeView| Listed::Node {
+        containers: of(&node.name),
+        node: Box::new(node),
     };
-    let base = of(BASE).into_iter().map(|one| json!(one));
-    nodes.iter().map(with).chain(base).collect()
+    let base = of(BASE).into_iter().map(Listed::Container);
+    nodes.into_iter().map(with).chain(base).collect()
 }
 
 /// Prints a table of containers, if there are any.
@@ -138,11 +151,11 @@ fn ports(record: &ContainerRecord) -> String {
 }
 
 /// Everything known about the container of that name, if there is one.
-pub(super) fn inspect(context: &Context, name: &Name) -> Result<Option<Value>, Failure> {
+pub(super) fn inspect(context: &Context, name: &Name) -> Result<Option<ContainerView>, Failure> {
     let Some(record) = find(context, name)? else {
         return Ok(None);
     };
-    Ok(Some(json!(container::view(&context.driver()?, &record))))
+    Ok(Some(container::view(&context.driver()?, &record)))
 }
 
 pub(super) fn stop(

@@ -1,17 +1,19 @@
 //! `insula image`.
 
+pub(crate) mod view;
+
 use insula_base::units::Size;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_image::{
     self as image, AddRequest, BuildFiles, BuildRequest, Description, Files, Listing, LogSource,
-    Opened, SavedContent, Snapshot, SnapshotImage,
+    SavedContent, SnapshotImage,
 };
-use serde_json::{Value, json};
 
 use super::cli::{Image, ImageAdd, ImageBuild};
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
+use view::{ImageDetails, ImageView, InspectedImage, KernelView, SnapshotView};
 
 pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
     match command {
@@ -27,7 +29,10 @@ pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
             let (name, loaded) = image::load(&context.driver()?, &input, name.as_ref())?;
             match loaded {
                 SavedContent::Kernel(loaded) => added(&name, &loaded, json),
-                SavedContent::Snapshot(loaded) if json => output::json(&snapshot(&name, &loaded)),
+                SavedContent::Snapshot(loaded) if json => {
+                    let view = SnapshotView::new(&name, &loaded);
+                    output::json(&ImageDetails::Snapshot(view))
+                }
                 SavedContent::Snapshot(_) => output::line(name.as_str()),
             }
         }
@@ -104,7 +109,7 @@ fn added(name: &Name, description: &Description, json: bool) -> Result<(), Failu
         ));
     }
     if json {
-        output::json(&full(name, description))
+        output::json(&ImageDetails::kernel(name, description))
     } else {
         output::line(name.as_str())
     }
@@ -122,10 +127,10 @@ fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let kernels = images
             .iter()
-            .map(|image| brief(&image.name, &image.description));
+            .map(|image| ImageView::Kernel(KernelView::new(&image.name, &image.description)));
         let snapshots = snapshots
             .iter()
-            .map(|image| snapshot(&image.name, &image.description));
+            .map(|image| ImageView::Snapshot(SnapshotView::new(&image.name, &image.description)));
         return output::json(&kernels.chain(snapshots).collect::<Vec<_>>());
     }
     let mut table = Table::new(&[
@@ -172,70 +177,12 @@ fn list(driver: &Driver, as_json: bool) -> Result<(), Failure> {
 fn inspect(driver: &Driver, names: &[Name]) -> Result<(), Failure> {
     let opened = names.iter().map(|name| image::open_any(driver, name));
     let images = opened.collect::<Result<Vec<_>, _>>()?;
-    let all = images.iter().map(|image| {
-        let (mut value, memory) = match image {
-            Opened::Kernel(image) => (full(&image.name, &image.description), &image.memory),
-            Opened::Snapshot(image) => (snapshot(&image.name, &image.description), &image.memory),
-        };
-        let chunks = memory.chunks()?;
-        value["memory"] = chunks
-            .iter()
-            .map(|c| json!({"start": c.start, "size": c.size}))
-            .collect();
-        Ok(value)
-    });
-    output::json(&all.collect::<Result<Vec<_>, Failure>>()?)
+    let all = images.iter().map(InspectedImage::new);
+    output::json(&all.collect::<Result<Vec<_>, _>>()?)
 }
 
 /// The name that JSON has for it.
 fn word(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
-}
-
-fn snapshot(name: &Name, description: &Snapshot) -> Value {
-    json!({
-        "name": name.as_str(),
-        "kind": "snapshot",
-        "node": description.node,
-        "release": description.release,
-        "size_bytes": description.size(),
-        "memory_bytes": description.memory_size(),
-        "cores": description.cpus.len(),
-        "disks": description.disks,
-        "added_unix_s": description.added_unix_s,
-    })
-}
-
-fn brief(name: &Name, description: &Description) -> Value {
-    json!({
-        "name": name.as_str(),
-        "kind": "kernel",
-        "release": description.loadable.release,
-        "layout": description.payload,
-        "size_bytes": description.layout.size,
-        "initrd_bytes": description.initrd_size,
-        "append": description.append,
-        "added_unix_s": description.added_unix_s,
-    })
-}
-
-/// Everything known, without the bytes that only a loader understands.
-fn full(name: &Name, description: &Description) -> Value {
-    let mut value = brief(name, description);
-    let log = match &description.log {
-        LogSource::Unreadable(reason) => json!({ "readable": false, "reason": reason }),
-        _ => json!({ "readable": true }),
-    };
-    let loadable = &description.loadable;
-    value["kernel"] = json!(description.kernel);
-    value["initrd"] = json!(description.initrd);
-    value["format"] = json!(loadable.format);
-    value["footprint_bytes"] = json!(loadable.footprint);
-    value["alignment_bytes"] = json!(loadable.alignment);
-    value["segments"] = json!(loadable.segments);
-    value["offsets"] = json!(description.layout);
-    value["log"] = log;
-    value["project"] = json!(description.project);
-    value
 }

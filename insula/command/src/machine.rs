@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use insula_base::units::{CpuList, Size};
 use insula_machine::{self as machine, Finding, MachineView, Verdict};
 use insula_node::cores::CoreRequest;
+use serde::Serialize;
 
 use super::cli::{Machine, Reserve};
 use super::{Context, Failure, output};
@@ -20,6 +21,16 @@ pub(super) fn machine(context: &Context, command: Machine) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
+/// What `machine check` has found.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Checked {
+    /// The worst of all verdicts.
+    verdict: Verdict,
+    /// All of them.
+    findings: Vec<Finding>,
+}
+
 fn check(context: &Context, json: bool) -> Result<ExitCode, Failure> {
     let findings = machine::check(&context.root);
     let worst = findings
@@ -28,7 +39,10 @@ fn check(context: &Context, json: bool) -> Result<ExitCode, Failure> {
         .max()
         .unwrap_or(Verdict::Ok);
     if json {
-        output::json(&serde_json::json!({ "verdict": worst, "findings": findings }))?;
+        output::json(&Checked {
+            verdict: worst,
+            findings,
+        })?;
     } else {
         output::print(&check_text(&findings, worst))?;
     }

@@ -22,6 +22,8 @@ mod port;
 mod postmortem;
 mod ps;
 mod report;
+#[cfg(test)]
+mod schema;
 mod servers;
 mod snapshot;
 mod stats;
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
             output::print_error(failure.as_ref());
             if output::is_json() {
                 // The reader may have gone.
-                let _ = output::json(&output::error_as_json(failure.as_ref()));
+                let _ = output::json(&output::FailureView::new(failure.as_ref()));
             }
             ExitCode::FAILURE
         }

@@ -1,33 +1,31 @@
 //! `insula run | inspect | stop | kill | rm`.
 
+pub(super) mod details;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
 use insula_base::error::Error;
+use insula_driver::Driver;
 use insula_driver::name::{self, Missing, Name};
-use insula_driver::{CallError, Driver};
 use insula_exec::agent::set_clock;
+use insula_exec::container::ContainerView;
 use insula_image::Files;
 use insula_node::delegation;
-use insula_node::device::AttachedDevice;
 use insula_node::isolation::Isolation;
-use insula_node::monitor_state::MonitorState;
 use insula_node::{
-    self as node, Attachments, ChunkRecord, Handle, NodeLog, NodeRecord, RunRequest, Source,
-    Started, Stopped, UpdateRequest,
+    self as node, Attachments, Handle, RunRequest, Source, Started, Stopped, UpdateRequest,
 };
 use insula_servers::remove_node;
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::cli::{Inspect, Run, Update};
 use super::{Context, Failure, container, output, snapshot};
 use crate::report::{Align, Table, duration};
-
-/// Records shown of a crashed node's log: a panic, its registers and its call trace take about 50.
-const LAST_RECORDS: usize = 80;
+use details::NodeDetails;
 
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
@@ -184,100 +182,30 @@ pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure
     }
 }
 
+/// What `inspect` shows.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub(super) enum Inspected {
+    Node(Box<NodeDetails>),
+    Container(Box<ContainerView>),
+}
+
 pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failure> {
     let driver = context.driver()?;
     let shown = options.names.iter().map(|name| {
         if let Some(container) = container::inspect(context, name)? {
-            return Ok(container);
+            return Ok(Inspected::Container(Box::new(container)));
         }
-        let handle = observe(&driver, name)?;
-        all_of(&handle).map_err(|error| match error.errno {
+        let details = NodeDetails::read(&observe(&driver, name)?);
+        let details = details.map_err(|error| match error.errno {
             // It was removed meanwhile.
             Errno::ENODEV => node::unknown(&Missing::among(name.as_str(), [])).into(),
             _ => Failure::from(error),
-        })
+        })?;
+        Ok(Inspected::Node(Box::new(details)))
     });
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
-}
-
-fn all_of(handle: &Handle) -> Result<Value, CallError> {
-    let mut shown = full(handle);
-    shown["devices"] = devices(handle)?;
-    shown["memory"] = memory(handle)?;
-    shown["shared_memory"] = shared_memory(handle)?;
-    // A monitor that cannot be read is shown as none: the node may be starting anew.
-    shown["monitor"] = json!(MonitorState::read(handle).unwrap_or(None));
-    Ok(shown)
-}
-
-/// Where its memory lies now: it may have grown since its start.
-fn memory(handle: &Handle) -> Result<Value, CallError> {
-    let chunks = handle.node.memory()?.chunks()?.into_iter();
-    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
-}
-
-/// Where memory lies that it shares with other nodes.
-fn shared_memory(handle: &Handle) -> Result<Value, CallError> {
-    let chunks = handle.node.shared_chunks()?.into_iter();
-    Ok(json!(chunks.map(ChunkRecord::from).collect::<Vec<_>>()))
-}
-
-fn devices(handle: &Handle) -> Result<Value, CallError> {
-    let devices = handle.node.devices()?;
-    Ok(json!(
-        devices.iter().map(AttachedDevice::from).collect::<Vec<_>>()
-    ))
-}
-
-/// Everything known about a node; of a crashed one also its last lines of the log.
-fn full(handle: &Handle) -> Value {
-    let mut value = json!(handle.view());
-    let info = &handle.info;
-    value["start_tsc"] = json!(info.start_tsc);
-    value["entry_tsc"] = json!(info.entry_tsc);
-    value["power_off_address"] = json!(info.power_off);
-    value["reset_address"] = json!(info.reset);
-    if let Some(record) = &handle.record {
-        value["kernel"] = json!(record.kernel);
-        value["initrd"] = json!(record.initrd);
-        value["command_line"] = json!(record.command_line);
-        value["cpus_max"] = json!(handle.cpus.len() + room(handle, record));
-        value["kernel_address"] = json!(record.kernel_address);
-        value["initrd_address"] = json!(record.initrd_address);
-        value["power_button_address"] = json!(record.power_button);
-        value["spec"] = json!(record.spec);
-        value["created_unix_s"] = json!(record.created_unix_s);
-        value["described"] = json!(record.described);
-        value["disks"] = json!(record.disks);
-        value["volumes"] = json!(record.volumes);
-        value["root"] = json!(record.root);
-        value["root_image"] = json!(record.root_image);
-        value["policy"] = json!(record.restart.policy);
-        value["restarts"] = json!(record.restart.history.restarts);
-    }
-    if handle.is_crashed() {
-        value["last_log"] = json!(last_lines(handle));
-    }
-    value
-}
-
-/// Number of cores that can still be added to it.
-fn room(handle: &Handle, record: &NodeRecord) -> usize {
-    let own: Vec<u32> = handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
-    record.room(&own).len()
-}
-
-/// Last lines of a node's log; none when it cannot be read.
-fn last_lines(handle: &Handle) -> Vec<String> {
-    let read = || {
-        let log = NodeLog::open(handle).ok()?;
-        log.last(log.locate()?, LAST_RECORDS).ok()
-    };
-    read()
-        .unwrap_or_default()
-        .iter()
-        .map(insula_node::LogRecord::text)
-        .collect()
 }
 
 /// Does the same to each node; continues after a failure, and reports it by the exit status.

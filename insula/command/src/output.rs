@@ -5,10 +5,13 @@ use std::io::{self, Write};
 
 use insula_base::error::Kind;
 use insula_base::error_text::plain;
+use insula_compose::Diagnostic;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::Failure;
+
+/// Version of what commands print as JSON. Within one there only come fields, documents and values.
+pub(super) const OUTPUT_VERSION: u32 = 1;
 
 /// Writes text to standard output.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
@@ -42,14 +45,48 @@ pub(super) fn is_json() -> bool {
     words.next().is_some_and(|word| word != "exec") && words.any(|word| word == "--json")
 }
 
-/// An error as JSON: `message`, and `hint` if there is one.
-pub(super) fn error_as_json(failure: &(dyn Error + 'static)) -> Value {
-    let (message, hint) = match failure.downcast_ref::<insula_base::error::Error>() {
-        Some(error) => (error.message(), Some(&error.hint)),
-        None => (plain(&failure.to_string()), None),
-    };
-    let hint = hint.filter(|hint| !hint.is_empty());
-    json!({ "error": { "message": message, "hint": hint } })
+/// A failure as JSON, in place of a result.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct FailureView {
+    /// What has failed.
+    error: ErrorView,
+    /// Each error in the files that were read; only of `up` and `down`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostics: Option<Vec<Diagnostic>>,
+}
+
+/// An error.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ErrorView {
+    /// What failed and why, and what was left unchanged.
+    message: String,
+    /// What to do, if there is something.
+    hint: Option<String>,
+}
+
+impl FailureView {
+    /// That of a failure.
+    pub(super) fn new(failure: &(dyn Error + 'static)) -> Self {
+        let (message, hint) = match failure.downcast_ref::<insula_base::error::Error>() {
+            Some(error) => (error.message(), Some(error.hint.clone())),
+            None => (plain(&failure.to_string()), None),
+        };
+        let hint = hint.filter(|hint| !hint.is_empty());
+        Self {
+            error: ErrorView { message, hint },
+            diagnostics: None,
+        }
+    }
+
+    /// With the errors in files.
+    pub(super) fn with_diagnostics(self, diagnostics: &[Diagnostic]) -> Self {
+        Self {
+            diagnostics: Some(diagnostics.to_vec()),
+            ..self
+        }
+    }
 }
 
 /// Prints a note to standard error.
@@ -70,6 +107,8 @@ pub(super) fn is_closed_pipe(failure: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -88,11 +127,11 @@ mod tests {
         let gone = io::Error::other("gone (os error 2)");
         let error = insula_base::error::Error::new("no node").because(gone);
         let failure: Failure = error.hint("look with `ps`").into();
-        let json = error_as_json(failure.as_ref());
+        let json = json!(FailureView::new(failure.as_ref()));
         let wanted = json!({ "error": { "message": "no node: gone", "hint": "look with `ps`" } });
         assert_eq!(json, wanted);
         let failure: Failure = "no hint".into();
-        let json = error_as_json(failure.as_ref());
+        let json = json!(FailureView::new(failure.as_ref()));
         assert!(json["error"]["hint"].is_null());
     }
 }

@@ -1,7 +1,7 @@
 //! `insula policy`.
 
 mod program;
-mod runner;
+pub(super) mod runner;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use insula_base::error::Error;
 use insula_policy::{Losses, Outcome, Place, Policy, read_trace, simulate};
-use serde_json::json;
+use serde::Serialize;
 
 use super::cli::{Policy as PolicyCommand, PolicyFiles, Simulate};
 use super::{Context, Failure, compose, output};
@@ -64,7 +64,7 @@ fn run(context: &Context, options: &PolicyFiles, dry_run: bool) -> Result<(), Fa
                 continue;
             };
             match options.json {
-                true => output::line(&decided.json().to_string())?,
+                true => output::line(&serde_json::to_string(&decided.view())?)?,
                 false => output::line(&decided.to_string())?,
             }
         }
@@ -104,7 +104,7 @@ fn simulate_all(options: &Simulate) -> Result<(), Failure> {
         outcomes.push((policy, outcome));
     }
     match options.files.json {
-        true => output::json(&outcomes.iter().map(as_json).collect::<Vec<_>>()),
+        true => output::json(&outcomes.iter().map(Simulated::new).collect::<Vec<_>>()),
         false => output::print(&outcomes.iter().map(as_text).collect::<String>()),
     }
 }
@@ -150,25 +150,68 @@ fn as_text((policy, outcome): &(Policy, Outcome)) -> String {
     )
 }
 
-fn as_json((policy, outcome): &(Policy, Outcome)) -> serde_json::Value {
-    let moves = outcome.moves.iter().map(
-        |made| json!({ "at_ms": made.at_ms, "to": place(policy, made.to), "reason": made.reason }),
-    );
-    let Losses {
-        policy_s,
-        best_s,
-        base_s,
-        node_s,
-    } = outcome.losses;
-    json!({
-        "policy": policy.name.as_str(),
-        "moves": moves.collect::<Vec<_>>(),
-        "lost_s": { "policy": policy_s, "best": best_s, "base": base_s, "node": node_s },
-    })
+/// What the simulation of a policy has shown.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Simulated {
+    /// The policy's name.
+    policy: String,
+    /// Moves that it would have made.
+    moves: Vec<SimulatedMove>,
+    /// What was lost, in seconds.
+    lost_s: LostSeconds,
+}
+
+/// A move that would have been made.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SimulatedMove {
+    /// When, in ms since the trace's begin.
+    at_ms: u64,
+    /// Where to: `base`, or the node.
+    to: String,
+    /// Why.
+    reason: String,
+}
+
+/// Seconds that were lost.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LostSeconds {
+    /// By the policy.
+    policy: f64,
+    /// By the best that was possible.
+    best: f64,
+    /// If the program had always been on the base.
+    base: f64,
+    /// If it had always been on the node.
+    node: f64,
+}
+
+impl Simulated {
+    fn new((policy, outcome): &(Policy, Outcome)) -> Self {
+        let moves = outcome.moves.iter().map(|made| SimulatedMove {
+            at_ms: made.at_ms,
+            to: place(policy, made.to).to_owned(),
+            reason: made.reason.to_string(),
+        });
+        Self {
+            policy: policy.name.to_string(),
+            moves: moves.collect(),
+            lost_s: LostSeconds {
+                policy: outcome.losses.policy_s,
+                best: outcome.losses.best_s,
+                base: outcome.losses.base_s,
+                node: outcome.losses.node_s,
+            },
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -193,7 +236,7 @@ mod tests {
              shop: 1 moves; lost 10.4 s, at best 0.4 s, always on the base 99.0 s, always on 'quiet' \
              0.4 s\n"
         );
-        let json = as_json(&outcome);
+        let json = json!(Simulated::new(&outcome));
         assert_eq!(json["moves"][0]["to"], "quiet");
         assert_eq!(json["lost_s"]["base"], 99.0);
     }

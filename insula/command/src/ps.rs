@@ -28,7 +28,7 @@ pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     if options.json {
         // A container is shown with its node.
         views.retain(|view| filters.have_node(view) || has_one_of(view, &containers));
-        return output::json(&container::with_nodes(&views, &containers));
+        return output::json(&container::with_nodes(views, &containers));
     }
     views.retain(|view| filters.have_node(view));
     if options.quiet {
@@ -153,8 +153,8 @@ pub(super) mod tests {
             labels: vec!["tier=front".parse().unwrap_or_else(|never| match never {})],
             image: reason.is_none().then(|| "debian".into()),
             release: Some("6.1.0-1-amd64".into()),
-            started_ns: Some(5),
-            ended_ns: None,
+            started_unix_s: Some(5),
+            ended_unix_s: None,
             ran_ns: 61_000_000_000,
         }
     }

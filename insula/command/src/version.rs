@@ -10,6 +10,7 @@ use insula_driver::Driver;
 use insula_image::companions;
 use serde::Serialize;
 
+use super::output::OUTPUT_VERSION;
 use super::{Context, Failure, output};
 
 /// The loaded module's version, and the running kernel's.
@@ -18,9 +19,12 @@ const RELEASE: &str = "proc/sys/kernel/osrelease";
 
 /// Versions of all parts.
 #[derive(Debug, Serialize)]
-struct Versions {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Versions {
     /// Of this command.
     version: &'static str,
+    /// Of what commands print as JSON.
+    output: u32,
     /// Revision of the interface to the module that this command speaks.
     revision: u32,
     /// The loaded module.
@@ -32,6 +36,7 @@ struct Versions {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Module {
     version: Option<String>,
     /// Of the interface; none if it cannot be asked.
@@ -39,6 +44,7 @@ struct Module {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Installed {
     name: &'static str,
     path: Option<PathBuf>,
@@ -60,6 +66,7 @@ impl Versions {
         });
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            output: OUTPUT_VERSION,
             revision: REVISION,
             module: module(root, Driver::open().map(drop)),
             kernel: read(root, RELEASE),
@@ -128,6 +135,7 @@ mod tests {
         std::fs::write(root.path(MODULE), "0.0.9\n").unwrap();
         Versions {
             version: "0.1.0",
+            output: OUTPUT_VERSION,
             revision: 4,
             module: module(&root, opened),
             kernel: Some("6.12.1-amd64".into()),

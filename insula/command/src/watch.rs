@@ -2,6 +2,7 @@
 
 mod base_end;
 mod clock;
+pub(super) mod line;
 mod teller;
 
 use std::process::ExitCode;
@@ -17,13 +18,13 @@ use insula_watch::{
     Action, Event, Finding, OwnFiles, Rules, Target, Watched, Watcher, keep_resident, repair_node,
     undo_repair,
 };
-use serde_json::{Value, json};
 
 use super::cli::{Watch, WatchTarget};
 use super::node::find;
 use super::{Context, Failure, output, supervise};
 use base_end::BaseEnd;
 use clock::{Clock, State, next};
+use line::{WatchEvent, WatchLine};
 use teller::Teller;
 
 pub(super) fn watch(context: &Context, options: &Watch) -> Result<ExitCode, Failure> {
@@ -174,7 +175,7 @@ impl Session<'_> {
                 return Ok(status);
             }
             if self.options.here {
-                self.tell_json(json!({"event": "over"}))?;
+                self.tell_json(WatchEvent::Over)?;
             }
             watched = match next(&mut handle, files)? {
                 Some(watched) => watched,
@@ -255,7 +256,7 @@ impl Session<'_> {
     /// Prints that the first look is done: what changes from now on is seen.
     fn tell_begin(&self) -> Result<(), Failure> {
         match self.is_json() {
-            true => self.tell_json(json!({"event": "watching"})),
+            true => self.tell_json(WatchEvent::Watching),
             false => self.print(format!("{} watching", now())),
         }
     }
@@ -281,7 +282,7 @@ impl Session<'_> {
     /// Prints an event.
     fn tell(&self, event: &Event) -> Result<(), Failure> {
         if self.is_json() {
-            return self.tell_json(json!(event));
+            return self.tell_json(WatchEvent::Changed(event));
         }
         let time = now();
         self.print(match event {
@@ -296,12 +297,13 @@ impl Session<'_> {
     }
 
     /// Prints an event with its time and, of a node, the number of the start.
-    fn tell_json(&self, mut event: Value) -> Result<(), Failure> {
-        event["time"] = json!(now());
-        if self.starts > 0 {
-            event["starts"] = json!(self.starts);
-        }
-        self.print(event.to_string())
+    fn tell_json(&self, event: WatchEvent<'_>) -> Result<(), Failure> {
+        let line = WatchLine {
+            event,
+            time: now(),
+            starts: Some(self.starts).filter(|&starts| starts > 0),
+        };
+        self.print(serde_json::to_string(&line)?)
     }
 
     /// Does what the rules say about new findings; whether the kernel was stopped by that.

@@ -96,6 +96,7 @@ fn as_keys(text: &str) -> String {
 
 /// An error in a file. Displayed with its line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Diagnostic {
     /// The file, as the user named it.
     pub file: PathBuf,

@@ -42,6 +42,7 @@ pub type Observer<'a> = &'a (dyn Fn(&Event) + Sync);
 
 /// Action on an image or a node, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Left as it is.
@@ -60,6 +61,7 @@ pub enum Action {
 
 /// Result for an image.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ImageReport {
     /// Name of the image.
     pub name: Name,
@@ -71,6 +73,7 @@ pub struct ImageReport {
 
 /// Result for a node.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeReport {
     /// Name of the node.
     pub name: Name,
@@ -92,6 +95,7 @@ pub struct NodeReport {
 
 /// Result for a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ServerReport {
     /// Its name.
     pub name: Name,
@@ -116,6 +120,7 @@ impl NodeReport {
 
 /// Results for all images and nodes.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Report {
     /// By image.
     pub images: Vec<ImageReport>,

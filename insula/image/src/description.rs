@@ -24,6 +24,7 @@ pub enum Payload {
 
 /// A file that an image was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct FileRecord {
     /// Its path.
     pub path: PathBuf,
@@ -66,6 +67,7 @@ impl LogSource {
 
 /// Offsets of the parts in an image's memory object, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ResidentLayout {
     /// The kernel's segments, in the order of [`Loadable::segments`].
     pub segments: Vec<u64>,

@@ -35,6 +35,7 @@ pub enum SnapshotKind {
 
 /// A disk of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct SnapshotDisk {
     /// A file with its content, which belongs to the snapshot; or the node's disk itself, if that is only
     /// read.

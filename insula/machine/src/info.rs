@@ -14,6 +14,7 @@ use serde::Serialize;
 
 /// A core and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CoreView {
     /// The base's number for it.
     pub cpu: u32,
@@ -33,6 +34,7 @@ pub struct CoreView {
 
 /// A NUMA node's memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NumaView {
     /// Its number.
     pub numa_node: u32,
@@ -44,6 +46,7 @@ pub struct NumaView {
 
 /// Memory in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct MemoryView {
     /// The base's `MemTotal`.
     pub base_total_bytes: Option<u64>,
@@ -67,6 +70,7 @@ pub struct MemoryView {
 
 /// The machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct MachineView {
     /// `xapic` or `x2apic`.
     pub apic_mode: &'static str,

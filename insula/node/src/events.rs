@@ -25,6 +25,7 @@ const SIZE_MAX: u64 = 1_000_000;
 
 /// What has happened to a node. The names are podman's, where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It was started.
@@ -79,9 +80,11 @@ impl Status {
 
 /// Something that has happened to a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeEvent {
     /// When, in UTC (RFC 3339).
     #[serde(with = "rfc3339")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub time: SystemTime,
     /// The node.
     pub name: String,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something that is wrong with a node's kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeFinding {
     /// What kind it is of.
     pub kind: Kind,

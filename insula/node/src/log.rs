@@ -16,16 +16,18 @@ use serde::{Serialize, Serializer};
 
 use super::Handle;
 use super::record::no_record;
-use super::view::boot_time;
+use super::view::wall_time;
 
 /// A record of a node's log for output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct LogRecord {
     /// The kernel's record.
     #[serde(flatten)]
     pub record: kimage::log::Record,
     /// The base's time then, if it is known: not of a copy, whose kernel was started in another node.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "rfc3339")]
+    #[cfg_attr(feature = "schemars", schemars(with = "Option<String>"))]
     pub time: Option<SystemTime>,
 }
 
@@ -178,12 +180,11 @@ impl NodeLog {
 
 /// When a node's kernel was started, by the base's clock of now.
 fn kernel_started(handle: &Handle) -> Option<SystemTime> {
-    let started = Duration::from_nanos(handle.info.started_ns);
-    if handle.snapshot().is_some() || started.is_zero() {
+    let started_ns = handle.info.started_ns;
+    if handle.snapshot().is_some() || started_ns == 0 {
         return None;
     }
-    let ago = boot_time().checked_sub(started)?;
-    SystemTime::now().checked_sub(ago)
+    wall_time(started_ns)
 }
 
 /// The layout of a node's log.

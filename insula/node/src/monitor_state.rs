@@ -16,6 +16,7 @@ use super::{Handle, NodeLog};
 
 /// State of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct MonitorState {
     /// Exits from the node's kernel, of all cores.
     pub exits: Exits,
@@ -27,6 +28,7 @@ pub struct MonitorState {
 
 /// Exits by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Exits {
     /// Non-maskable interrupts, among them those by which cores start each other.
     pub nmi: u64,
@@ -46,6 +48,7 @@ pub struct Exits {
 
 /// What ended a confined node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct MonitorEnding {
     /// The kind: what was accessed, `reset`, or `monitor-failed`.
     pub kind: &'static str,

@@ -76,6 +76,7 @@ pub enum OnHang {
 
 /// A node's policy, as its user set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Policy {
     /// When it is started again.
     pub restart: Restart,

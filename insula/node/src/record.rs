@@ -23,6 +23,7 @@ pub fn no_record(name: &str) -> Error {
 
 /// A range of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ChunkRecord {
     /// Physical address of its first byte.
     pub start: u64,
@@ -41,6 +42,7 @@ impl From<abi::Chunk> for ChunkRecord {
 
 /// The project file that a node was started by (`insula up`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Described {
     /// The project.
     pub project: String,

@@ -28,6 +28,7 @@ const MAGIC: [u8; 4] = 0xe0f5_e1e2_u32.to_le_bytes();
 
 /// Identity of the file of an image in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct RootImageRecord {
     /// Its path, absolute.
     pub path: PathBuf,

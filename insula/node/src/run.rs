@@ -76,6 +76,7 @@ impl RunRequest {
 
 /// A node that was started.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Started {
     /// Its name.
     pub name: String,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 /// Durations of the steps of a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Timing {
     /// Loading the image into the node's memory; with files, including reading them.
     pub load_ns: u64,

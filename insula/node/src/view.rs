@@ -1,7 +1,7 @@
 //! Finding nodes and showing their state.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_base::error::{Error, Kind};
@@ -251,6 +251,7 @@ fn is_gone(error: CallError) -> bool {
 
 /// State of a node for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// Its name.
     pub name: String,
@@ -293,10 +294,10 @@ pub struct NodeView {
     pub image: Option<String>,
     /// Its kernel's release.
     pub release: Option<String>,
-    /// Time of its last start, in nanoseconds of `CLOCK_BOOTTIME`.
-    pub started_ns: Option<u64>,
-    /// Time of its end, in the same clock.
-    pub ended_ns: Option<u64>,
+    /// Time of its last start, in seconds since 1970.
+    pub started_unix_s: Option<u64>,
+    /// Time of its end, in the same way.
+    pub ended_unix_s: Option<u64>,
     /// Duration of its present or last run, in nanoseconds.
     pub ran_ns: u64,
 }
@@ -339,11 +340,22 @@ impl NodeView {
             labels: record.map_or_else(Vec::new, |record| record.spec.label.clone()),
             image: record.and_then(|record| Some(record.spec.image.as_ref()?.to_string())),
             release: record.map(|record| record.release.clone()),
-            started_ns,
-            ended_ns,
+            started_unix_s: started_ns.and_then(unix_s),
+            ended_unix_s: ended_ns.and_then(unix_s),
             ran_ns: started_ns.map_or(0, |began| ended_ns.unwrap_or(now_ns).saturating_sub(began)),
         }
     }
+}
+
+/// When that was in nanoseconds of `CLOCK_BOOTTIME`, by the base's clock of now; `None` of a time to come.
+pub(super) fn wall_time(boot_ns: u64) -> Option<SystemTime> {
+    let ago = boot_time().checked_sub(Duration::from_nanos(boot_ns))?;
+    SystemTime::now().checked_sub(ago)
+}
+
+fn unix_s(boot_ns: u64) -> Option<u64> {
+    let since_epoch = wall_time(boot_ns)?.duration_since(UNIX_EPOCH).ok()?;
+    Some(since_epoch.as_secs())
 }
 
 fn state_name(state: abi::State) -> &'static str {

@@ -9,6 +9,7 @@ use crate::sample::Sample;
 
 /// What is measured of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// Share of the last 10 s in which some task waited for a core, in percent (`/proc/pressure/cpu`).

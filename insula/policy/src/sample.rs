@@ -9,6 +9,7 @@ use crate::condition::Metric;
 
 /// The load at one time, as a line of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Sample {
     /// Name of the policy for which it was taken.
     pub policy: String,

@@ -86,6 +86,7 @@ impl Serialize for DumpWarning {
 
 /// A dump that was written.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Dumped {
     /// The node.
     pub node: String,
@@ -96,6 +97,7 @@ pub struct Dumped {
     /// Bytes of nonzero memory that were written.
     pub written_bytes: u64,
     /// What it lacks.
+    #[cfg_attr(feature = "schemars", schemars(with = "Vec<String>"))]
     pub warnings: Vec<DumpWarning>,
     /// Older dumps removed to stay within the limits.
     pub removed: Vec<PathBuf>,

@@ -18,6 +18,7 @@ const DEPTH_MAX: usize = 3;
 
 /// A log that survived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct KeptLog {
     /// Path of the file.
     pub path: PathBuf,

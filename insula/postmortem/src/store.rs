@@ -78,6 +78,7 @@ fn variable<T: std::str::FromStr>(
 
 /// A stored dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct StoredDump {
     /// Its name: that of the file.
     pub name: String,

@@ -12,6 +12,7 @@ use super::supervisor;
 
 /// What is done for a server to be as described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerAction {
     /// It is kept running as described.

@@ -30,6 +30,7 @@ use serde::Serialize;
 
 /// A server as it is shown: what is known of its endpoint, and of its being kept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ServerView {
     /// Name of its node.
     pub node: String,

@@ -14,6 +14,7 @@ const PROGRAM: &str = "/proc/self/exe";
 
 /// An endpoint of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ServedEndpoint {
     /// Its name.
     pub name: String,

@@ -11,6 +11,7 @@ pub(crate) const REPAIR: &str = "repair";
 
 /// Something that is wrong with a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// What kind it is of.
     pub kind: Kind,

@@ -21,19 +21,23 @@ const PAIR: u64 = 2 * WORD;
 
 /// Bytes that are to be written back at one place.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Exchange {
     /// Virtual address of the first byte.
     pub address: u64,
     /// What was found, in JSON in hexadecimal.
     #[serde(with = "hexadecimal")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub before: Vec<u8>,
     /// What must be there: as many bytes.
     #[serde(with = "hexadecimal")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub after: Vec<u8>,
 }
 
 /// What is to be written back, all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Repair {
     /// The bytes.
     pub exchanges: Vec<Exchange>,

@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What has changed since the last look.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// Something is wrong.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Writer of a record: `printk_caller_id` of kernel/printk/printk.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Caller {
     /// The thread with this id.
@@ -27,6 +28,7 @@ impl Caller {
 
 /// A record of a kernel's log: `struct printk_info` and its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Record {
     /// Sequence number: 0 for the kernel's first record.
     pub seq: u64,

@@ -1,13 +1,14 @@
 //! A policy at work.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::discriminant;
 use std::path::Path;
 
 use insula_base::error_text::plain;
 use insula_driver::Driver;
-use insula_policy::{Decider, Decision, Measure, Place, Policy, Sample};
-use serde_json::{Value, json};
+use insula_policy::{Decider, Decision, Measure, Metric, Place, Policy, Sample};
+use serde::Serialize;
 
 use super::place;
 use super::program::{move_to, pid_of, tree};
@@ -126,21 +127,56 @@ fn stopped_ms(moved: &[(i32, Result<f64, String>)]) -> Option<f64> {
 }
 
 impl Decided<'_> {
-    pub(super) fn json(&self) -> Value {
-        let moved = self.moved.iter().map(|(pid, moved)| match moved {
-            Ok(stopped_ms) => json!({ "pid": pid, "stopped_ms": stopped_ms }),
-            Err(error) => json!({ "pid": pid, "error": error }),
+    pub(super) fn view(&self) -> DecidedView<'_> {
+        let moved = self.moved.iter().map(|(pid, moved)| MovedProcess {
+            pid: *pid,
+            stopped_ms: moved.as_ref().ok().copied(),
+            error: moved.as_ref().err().cloned(),
         });
-        json!({
-            "policy": self.policy.name.as_str(),
-            "at_ms": self.sample.at_ms,
-            "load": self.sample.values,
-            "place": place(self.policy, self.place),
-            "to": self.decision.to.map(|to| place(self.policy, to)),
-            "reason": self.decision.reason.to_string(),
-            "moved": moved.collect::<Vec<_>>(),
-        })
+        DecidedView {
+            policy: self.policy.name.as_str(),
+            at_ms: self.sample.at_ms,
+            load: &self.sample.values,
+            place: place(self.policy, self.place),
+            to: self.decision.to.map(|to| place(self.policy, to)),
+            reason: self.decision.reason.to_string(),
+            moved: moved.collect(),
+        }
     }
+}
+
+/// A decision as JSON shows it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DecidedView<'a> {
+    /// The policy's name.
+    policy: &'a str,
+    /// When it was made, in ms since the start.
+    at_ms: u64,
+    /// What was measured.
+    load: &'a BTreeMap<Metric, f64>,
+    /// Where the program was: `base`, or the node.
+    place: &'a str,
+    /// Where it is to go, if it is to be moved.
+    to: Option<&'a str>,
+    /// Why.
+    reason: String,
+    /// Its processes that were moved, or could not be.
+    moved: Vec<MovedProcess>,
+}
+
+/// A process that was to be moved.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct MovedProcess {
+    /// Its id on the base.
+    pid: i32,
+    /// For how long it stood still, in ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_ms: Option<f64>,
+    /// Why it could not be moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl fmt::Display for Decided<'_> {

@@ -35,7 +35,7 @@ pub(super) fn rendered(
     containers: &[ContainerView],
 ) -> Result<String, Failure> {
     if format == "json" {
-        let json = container::with_nodes(nodes, containers);
+        let json = container::with_nodes(nodes.to_vec(), containers);
         return Ok(serde_json::to_string_pretty(&json)? + "\n");
     }
     let (text, is_table) = match format.strip_prefix(TABLE) {

@@ -20,6 +20,7 @@ use super::connect::{to_agent, to_agent_at_once};
 
 /// Where programs are run by an agent: `base`, or the name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(into = "String", try_from = "String")]
 pub enum Location {
     /// On the base.

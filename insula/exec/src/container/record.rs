@@ -31,6 +31,7 @@ const LAST: std::ops::RangeInclusive<u8> = 1..=254;
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ContainerRecord {
     /// Its name.
     pub name: Name,

@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A container as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ContainerView {
     /// What is known of it here.
     #[serde(flatten)]

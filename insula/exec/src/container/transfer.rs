@@ -26,9 +26,11 @@ use crate::agent::Location;
 
 /// A move that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct MovedContainer {
     /// Time from the request to dump it until it went on.
     #[serde(rename = "stood_still_ns", serialize_with = "as_ns")]
+    #[cfg_attr(feature = "schemars", schemars(with = "u64"))]
     pub stood_still: Duration,
     /// Bytes of its images and its log.
     pub image_bytes: u64,

@@ -13,6 +13,7 @@ pub type Observer<'a> = &'a dyn Fn(&UpgradeEvent<'_>);
 
 /// A step that was made.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum UpgradeEvent<'a> {
     /// An earlier upgrade that was interrupted is undone, or completed, first.
@@ -33,6 +34,7 @@ pub enum UpgradeEvent<'a> {
         node: &'a Name,
         /// Time since it was started.
         #[serde(rename = "after_ns", serialize_with = "as_ns")]
+        #[cfg_attr(feature = "schemars", schemars(with = "u64"))]
         after: Duration,
     },
     /// A container was moved.

@@ -16,6 +16,7 @@ use crate::container::{self, ContainerRecord};
 
 /// What an upgrade would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Planned {
     /// The node.
     pub node: Name,

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 /// Suitability of a machine, in one respect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As on machines where nodes were tested.
@@ -45,6 +46,8 @@ impl Verdict {
 
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemars", schemars(rename = "MachineFinding"))]
 pub struct Finding {
     /// The subject of the check.
     pub subject: &'static str,

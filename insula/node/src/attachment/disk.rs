@@ -52,6 +52,7 @@ serde_as_text!(DiskSpec, "^.+$");
 /// A file or block device of the base that is a node's disk: in raw format, or as an overlay (qcow2)
 /// that has what was written over another file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct DiskFile {
     /// Its path, absolute.
     pub path: PathBuf,

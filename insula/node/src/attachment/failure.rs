@@ -24,6 +24,7 @@ pub fn run_folder(below: &Path, id: u32, start_tsc: u64) -> PathBuf {
 
 /// A failed device of a running node. It is retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct DeviceFailure {
     /// Name of the device.
     pub device: String,

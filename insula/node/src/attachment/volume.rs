@@ -78,6 +78,7 @@ serde_as_text!(VolumeSpec, "^[^:]+:/[^:]+(:r[ow])?$");
 
 /// A folder of the base that a node has at a mount point of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Volume {
     /// Its path on the base, absolute.
     pub folder: PathBuf,

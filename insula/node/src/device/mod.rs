@@ -35,6 +35,7 @@ pub fn interrupts_are_remapped(root: &Root) -> bool {
 
 /// State of a PCI function for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct DeviceView {
     /// Its address.
     pub address: PciAddress,
@@ -96,6 +97,7 @@ fn kind(class: u32) -> &'static str {
 
 /// A function that is or was attached to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct AttachedDevice {
     /// Its address.
     pub address: PciAddress,

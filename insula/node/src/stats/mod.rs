@@ -19,6 +19,7 @@ use crate::{Handle, NodeFinding};
 
 /// Statistics of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeStats {
     /// Its name.
     pub name: String,

@@ -20,6 +20,7 @@ use crate::Handle;
 
 /// Counters of programs on a node of the lightweight kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ProgramStats {
     /// Present number of processes, forked ones included.
     pub processes: usize,
@@ -31,6 +32,7 @@ pub struct ProgramStats {
 
 /// Counters of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CoreStats {
     /// System calls executed by the node's kernel.
     pub local_calls: u64,
@@ -54,6 +56,7 @@ pub struct CoreStats {
 
 /// Counter of a system call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct CallStats {
     /// Name of the call.
     pub name: &'static str,

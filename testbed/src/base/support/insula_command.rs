@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::output_schema::checked;
 use crate::base::Finding;
 
 /// Time limit of what takes a second or two on a quiet host.
@@ -133,11 +134,22 @@ pub(crate) fn insula(words: &[&str]) -> Result<String, Finding> {
     try_insula(words)?.succeeded()
 }
 
-/// Runs `insula`, which must succeed and print JSON.
+/// Runs `insula`, which must succeed and print JSON as its schema says.
 pub(crate) fn insula_json(words: &[&str]) -> Result<Value, Finding> {
+    json_of(words, &insula(words)?)
+}
+
+/// The same of a command that prints a document in each line.
+pub(crate) fn insula_json_lines(words: &[&str]) -> Result<Vec<Value>, Finding> {
     let text = insula(words)?;
-    let named = |error| Finding::from(error).when(&format!("`insula {}`", words.join(" ")));
-    serde_json::from_str(&text).map_err(named)
+    text.lines().map(|line| json_of(words, line)).collect()
+}
+
+/// What `insula` has printed, which must be as its schema says.
+pub(crate) fn json_of(words: &[&str], text: &str) -> Result<Value, Finding> {
+    let read = serde_json::from_str(text).map_err(Finding::from);
+    let checked = read.and_then(|value| checked(words, value));
+    checked.map_err(|error| error.when(&format!("`insula {}`", words.join(" "))))
 }
 
 /// Polls until `check` returns a value, for at most [`TIMEOUT`].

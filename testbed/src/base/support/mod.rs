@@ -10,6 +10,7 @@ pub(crate) mod kvm_guest;
 pub(crate) mod last_look;
 pub(crate) mod load;
 pub(crate) mod nodes;
+pub(crate) mod output_schema;
 pub(crate) mod poll_rate;
 pub(crate) mod raw_device;
 pub(crate) mod resources;

@@ -15,8 +15,8 @@ use super::move_linux::streams::Streams;
 use super::move_linux::web::{self, Load};
 use super::move_linux::{NAME, build_image, run_node, start_server};
 use crate::base::support::insula_command::{
-    Answer, assert_equal, command, insula, insula_json, names, text, try_insula, wait_for,
-    with_cleanup,
+    Answer, assert_equal, command, insula, insula_json, insula_json_lines, names, text, try_insula,
+    wait_for, with_cleanup,
 };
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -178,18 +178,13 @@ fn refusals(new: &str) -> Result<(), Finding> {
 }
 
 fn upgrades(new: &str) -> Result<(), Finding> {
-    let told = insula(&["upgrade", NODE, "--image", new, "--json"])?;
-    print!("{told}");
-    let events = told.lines().map(|line| {
-        let event: Value = serde_json::from_str(line)?;
-        Ok(text(&event["event"]))
-    });
-    let events = events.collect::<Result<Vec<_>, Finding>>()?;
+    let told = insula_json_lines(&["upgrade", NODE, "--image", new, "--json"])?;
+    let events: Vec<_> = told.iter().map(|event| text(&event["event"])).collect();
     let wanted = [
         "started", "ready", "moved", "moved", "named", "stopped", "removed",
     ];
     assert_equal("its steps", &events, &wanted.map(str::to_owned).to_vec())
-        .map_err(|error| error.when(&told))
+        .map_err(|error| error.when(&Value::from(told).to_string()))
 }
 
 /// Begins an upgrade, whose first restore is frozen.

@@ -112,6 +112,7 @@ fn is_what_the_packages_brought() -> Result<(), Finding> {
         "man/man1/insula-run.1.gz",
         "man/man1/insula-oci.1.gz",
         "insula/insula.schema.json",
+        "insula/output.schema.json",
     ] {
         run("test", &["-s", &format!("/usr/share/{file}")])?;
     }

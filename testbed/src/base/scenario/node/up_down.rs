@@ -114,12 +114,12 @@ fn actions(report: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Id and start time of all running nodes.
+/// Id and number of starts of all running nodes.
 fn running() -> Result<BTreeMap<String, (u64, u64)>, Finding> {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let listed = insula_json(&["ps", "--json"])?;
     let nodes = listed.as_array().into_iter().flatten();
-    let stamp = |node: &Value| (number(&node["id"]), number(&node["started_ns"]));
+    let stamp = |node: &Value| (number(&node["id"]), number(&node["starts"]));
     Ok(nodes
         .map(|node| (text(&node["name"]), stamp(node)))
         .collect())

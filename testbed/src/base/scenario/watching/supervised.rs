@@ -10,7 +10,9 @@ use serde_json::Value;
 use super::faults::DRIVER;
 use super::watch::{NAME, in_node};
 use crate::base::Finding;
-use crate::base::support::insula_command::{insula, text, wait_for};
+use crate::base::support::insula_command::{
+    insula, insula_json, insula_json_lines, text, wait_for,
+};
 use crate::base::support::nodes::in_node::script;
 
 /// What the node is watched for: nothing that the scenario finds by the command.
@@ -40,11 +42,7 @@ impl Events {
     fn wait_for(&self, status: &str, attribute: &str, part: &str) -> Result<Value, Finding> {
         let words = ["events", "--no-stream", "--json", "--since", &self.since];
         wait_for(&format!("the event {status} {part}"), || {
-            let events = insula(&[&words[..], &[NAME]].concat())?;
-            let events: Vec<Value> = events
-                .lines()
-                .map(serde_json::from_str)
-                .collect::<Result<_, _>>()?;
+            let events = insula_json_lines(&[&words[..], &[NAME]].concat())?;
             let is_it = |event: &&Value| {
                 let value = event["attributes"][attribute].as_str();
                 event["status"] == status && value.is_some_and(|value| value.contains(part))
@@ -98,7 +96,7 @@ fn oops_restarts(events: &Events) -> Result<(), Finding> {
 
 /// What was found is shown with the node, and as a metric.
 fn is_shown() -> Result<(), Finding> {
-    let shown: Value = serde_json::from_str(&insula(&["inspect", NAME])?)?;
+    let shown = insula_json(&["inspect", NAME])?;
     let findings = shown[0]["findings"].as_array();
     let mut kinds = findings.into_iter().flatten().map(|one| &one["kind"]);
     Finding::unless(kinds.any(|kind| kind == "panic"), || {

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::base::Finding;
-use crate::base::support::insula_command::{command, text, wait_for};
+use crate::base::support::insula_command::{command, json_of, text, wait_for};
 
 /// The process, which is killed when this is dropped, and what it has printed so far.
 pub(super) struct WatcherProcess {
@@ -56,7 +56,9 @@ impl WatcherProcess {
             let events = Arc::clone(&events);
             thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
-                    let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                    // What is not as it should be is shown with the events.
+                    let event = json_of(&["watch"], &line)
+                        .unwrap_or_else(|error| Value::String(error.to_string()));
                     let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
                     events.push(event);
                 }
