@@ -197,6 +197,8 @@ struct insula_node_confine {
 /*
  * INSULA_NODE_EXCHANGE_NAMES: the node gets the name of another, which gets that of this one, in
  * one step. Both keep all else: id, description, descriptors. ENOENT: no node has that name.
+ *
+ * INSULA_NODE_RENAME: the node gets this name, and keeps all else. EEXIST: another node has it.
  */
 
 /*
@@ -367,6 +369,7 @@ struct insula_grant_import {
 #define INSULA_NODE_PAUSE	_IO(INSULA_IOC, 0xa2)
 #define INSULA_NODE_RESUME	_IO(INSULA_IOC, 0xa3)
 #define INSULA_NODE_EXCHANGE_NAMES	_IOW(INSULA_IOC, 0xa4, struct insula_name)
+#define INSULA_NODE_RENAME	_IOW(INSULA_IOC, 0xa5, struct insula_name)
 #define INSULA_NODE_DEVICE_ADD	_IOW(INSULA_IOC, 0x60, struct insula_device)
 #define INSULA_NODE_DEVICES	_IOWR(INSULA_IOC, 0x61, struct insula_devices)
 #define INSULA_NODE_CHANNELS	_IOW(INSULA_IOC, 0x50, struct insula_channels)

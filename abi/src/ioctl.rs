@@ -131,6 +131,8 @@ pub const NODE_PAUSE: u32 = io(0xa2);
 pub const NODE_RESUME: u32 = io(0xa3);
 /// `INSULA_NODE_EXCHANGE_NAMES` (node).
 pub const NODE_EXCHANGE_NAMES: u32 = iow::<Name>(0xa4);
+/// `INSULA_NODE_RENAME` (node).
+pub const NODE_RENAME: u32 = iow::<Name>(0xa5);
 /// `INSULA_NODE_DEVICE_ADD` (node).
 pub const NODE_DEVICE_ADD: u32 = iow::<Device>(0x60);
 /// `INSULA_NODE_DEVICES` (node).

@@ -8,7 +8,7 @@ use std::time::Duration;
 use insula_agent::Exec;
 use insula_agent::options::Options;
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
+use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus, setrlimit, wait};
 use rustix::system::RebootCommand;
 
 use crate::log::{forward, log};
@@ -18,9 +18,18 @@ use crate::{clock, containers, drivers, files, interfaces, power, resolver, root
 /// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Descriptors that programs may have, and to how many they can raise that: systemd's defaults. Linux' own maximum is 4096,
+/// fewer than servers have connections.
+const DESCRIPTORS: Rlimit = Rlimit {
+    current: Some(1024),
+    maximum: Some(524_288),
+};
+
 /// Runs init. Never returns, since the kernel would panic.
 pub(crate) fn run() -> ! {
     files::mount_all();
+    // Without that programs have fewer.
+    let _ = setrlimit(Resource::Nofile, DESCRIPTORS);
     // By default the kernel rate-limits lines from user space.
     let _ = fs::write("/proc/sys/kernel/printk_devkmsg", "on\n");
     drivers::load_all();

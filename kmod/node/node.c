@@ -227,6 +227,21 @@ int insula_node_open(void __user *argument)
 	return named ? node_install(node_of(named)) : -ENOENT;
 }
 
+int insula_node_rename(struct insula_node *node, const struct insula_name *to)
+{
+	char name[INSULA_NAME_MAX];
+	int err;
+
+	lockdep_assert_held(&node->lock);
+	err = insula_name_copy(name, to->name);
+	if (err)
+		return err;
+	mutex_lock(&nodes.lock);
+	err = insula_registry_rename(&nodes, &node->named, name);
+	mutex_unlock(&nodes.lock);
+	return err;
+}
+
 int insula_node_exchange_names(struct insula_node *node, const struct insula_name *with)
 {
 	struct insula_named *other;

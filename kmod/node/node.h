@@ -13,6 +13,9 @@ int insula_node_list(void __user *argument);
 /* INSULA_NODE_REMOVE. -EBUSY: it is not stopped. Lock held. Sleeps. */
 int insula_node_remove(struct insula_node *node);
 
+/* INSULA_NODE_RENAME. Lock held. */
+int insula_node_rename(struct insula_node *node, const struct insula_name *to);
+
 /* INSULA_NODE_EXCHANGE_NAMES. Lock held. */
 int insula_node_exchange_names(struct insula_node *node, const struct insula_name *with);
 

@@ -139,6 +139,12 @@ static int node_ioctl_resume(struct insula_node *node, struct file *by,
 	return insula_node_resume(node);
 }
 
+static int node_ioctl_rename(struct insula_node *node, struct file *by,
+			     const union argument *argument)
+{
+	return insula_node_rename(node, &argument->name);
+}
+
 static int node_ioctl_exchange_names(struct insula_node *node, struct file *by,
 				     const union argument *argument)
 {
@@ -192,6 +198,7 @@ static const struct call {
 	{ INSULA_NODE_MONITOR, node_ioctl_monitor },
 	{ INSULA_NODE_PAUSE, node_ioctl_pause },
 	{ INSULA_NODE_RESUME, node_ioctl_resume },
+	{ INSULA_NODE_RENAME, node_ioctl_rename },
 	{ INSULA_NODE_EXCHANGE_NAMES, node_ioctl_exchange_names },
 	{ INSULA_NODE_MEMORY, node_ioctl_memory },
 	{ INSULA_NODE_CHANNELS, node_ioctl_channels },

@@ -50,6 +50,17 @@ int insula_registry_add(struct insula_registry *registry, struct insula_named *n
 	return 0;
 }
 
+int insula_registry_rename(struct insula_registry *registry, struct insula_named *named,
+			   const char *name)
+{
+	struct insula_named *other = insula_registry_find(registry, name);
+
+	if (other && other != named)
+		return -EEXIST;
+	memcpy(named->name, name, INSULA_NAME_MAX);
+	return 0;
+}
+
 void insula_registry_exchange(struct insula_registry *registry, struct insula_named *one,
 			      struct insula_named *other)
 {

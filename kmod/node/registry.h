@@ -32,6 +32,10 @@ struct insula_named *insula_registry_find(struct insula_registry *registry, cons
 /* -EEXIST if the name is taken. */
 int insula_registry_add(struct insula_registry *registry, struct insula_named *named);
 
+/* It is in the registry. -EEXIST if another has the name. */
+int insula_registry_rename(struct insula_registry *registry, struct insula_named *named,
+			   const char *name);
+
 /* Both are in the registry. Neither name is ever without its end. */
 void insula_registry_exchange(struct insula_registry *registry, struct insula_named *one,
 			      struct insula_named *other);

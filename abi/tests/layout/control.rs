@@ -232,6 +232,7 @@ pub(crate) fn constants() -> Facts {
         INSULA_NODE_PAUSE = ioctl::NODE_PAUSE,
         INSULA_NODE_RESUME = ioctl::NODE_RESUME,
         INSULA_NODE_EXCHANGE_NAMES = ioctl::NODE_EXCHANGE_NAMES,
+        INSULA_NODE_RENAME = ioctl::NODE_RENAME,
         INSULA_NODE_DEVICE_ADD = ioctl::NODE_DEVICE_ADD,
         INSULA_NODE_DEVICES = ioctl::NODE_DEVICES,
         INSULA_DESCRIPTION = ioctl::DESCRIPTION,

@@ -164,6 +164,17 @@ pub(super) enum Command {
     /// Have paused nodes go on
     #[command(visible_alias = "unpause")]
     Resume(Nodes),
+    /// Start nodes again that have stopped, from their images; running ones are left as they are
+    Start(Nodes),
+    /// Give a node another name; it keeps its host name
+    Rename {
+        /// The node
+        #[arg(value_name = "NODE")]
+        name: Name,
+        /// A name that no node and no container has
+        #[arg(value_name = "NAME")]
+        new: Name,
+    },
     /// Start nodes again from their images; running ones are stopped first, as by `stop`
     Restart {
         #[command(flatten)]

@@ -59,6 +59,22 @@ pub(super) fn has_name(name: &Name) -> Error {
         .hint("choose another: `insula ps` lists them")
 }
 
+/// The error of a container that is to be started again.
+pub(super) fn cannot_start(container: &ContainerRecord) -> Error {
+    let name = &container.name;
+    Error::new(format!("'{name}' is a container, which runs once"))
+        .unchanged()
+        .hint(format!(
+            "`insula rm {name}`, then start it by `insula exec --container {name}` again"
+        ))
+}
+
+/// The error of a container that is to get another name.
+pub(super) fn cannot_rename(container: &ContainerRecord) -> Error {
+    let what = format!("'{}' is a container, which keeps its name", container.name);
+    Error::new(what).unchanged()
+}
+
 /// All containers, if there can be any.
 pub(super) fn list(context: &Context, nodes: &[Handle]) -> Result<Vec<ContainerView>, Failure> {
     match nodes {

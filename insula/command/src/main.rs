@@ -161,6 +161,11 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             let names = named(context, names, all, Handle::is_paused)?;
             return node::each(&names, |name| node::resume(context, name));
         }
+        Command::Start(Nodes { names, all }) => {
+            let names = named(context, names, all, node::can_be_started)?;
+            return node::each(&names, |name| node::start(context, name));
+        }
+        Command::Rename { name, new } => node::rename(context, &name, &new)?,
         Command::Restart { nodes, time } => {
             let names = named(context, nodes.names, nodes.all, |_| true)?;
             return node::each(&names, |name| node::restart(context, name, time));

@@ -256,6 +256,32 @@ pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(),
     Ok(supervisor::restart(&driver, &context.root, name)?)
 }
 
+/// Whether it has stopped, and is not about to be started again.
+pub(super) fn can_be_started(handle: &Handle) -> bool {
+    handle.is_stopped() && !handle.is_restarting()
+}
+
+pub(super) fn start(context: &Context, name: &Name) -> Result<(), Failure> {
+    if let Some(container) = container::find(context, name)? {
+        return Err(container::cannot_start(&container).into());
+    }
+    let driver = context.driver()?;
+    match can_be_started(&node::find(&driver, name)?) {
+        true => Ok(supervisor::restart(&driver, &context.root, name)?),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn rename(context: &Context, name: &Name, new: &Name) -> Result<(), Failure> {
+    if container::find(context, new)?.is_some() {
+        return Err(container::has_name(new).into());
+    }
+    if let Some(container) = container::find(context, name)? {
+        return Err(container::cannot_rename(&container).into());
+    }
+    Ok(node::rename(&context.driver()?, &context.root, name, new)?)
+}
+
 pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure> {
     let request = UpdateRequest {
         cpus: options.cpus,

@@ -50,10 +50,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["rmi"], "`insula image rm` removes images"),
     (&["save"], "`insula image save` writes an image to a file"),
     (
-        &["start"],
-        "`insula run` starts new nodes, `insula restart` stopped ones again",
-    ),
-    (
         &["volume"],
         "folders are given by `insula run -v FOLDER:MOUNT-POINT`; see also --rootfs and --disk there",
     ),

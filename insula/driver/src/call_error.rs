@@ -60,6 +60,7 @@ fn purpose(call: &str) -> &'static str {
         "INSULA_NODE_INTERRUPT" => "interrupting the node",
         "INSULA_NODE_MEMORY" => "opening the node's memory",
         "INSULA_NODE_EXCHANGE_NAMES" => "exchanging names",
+        "INSULA_NODE_RENAME" => "renaming the node",
         "INSULA_NODE_SHARE" | "INSULA_NODE_SHARED" => "sharing memory between nodes",
         "INSULA_NODE_DEVICE_ADD" | "INSULA_NODE_DEVICES" => "attaching a device to the node",
         "INSULA_NODE_GROW" => "adding cores or memory to the node",

@@ -119,6 +119,14 @@ impl Node {
         ioctl::node_exchange_names(self.fd.as_fd(), with)
     }
 
+    /// Gives it another name (`INSULA_NODE_RENAME`).
+    ///
+    /// # Errors
+    /// The module's error; `EEXIST` when another node has that name.
+    pub fn rename(&self, to: &abi::Name) -> Result<(), CallError> {
+        ioctl::node_rename(self.fd.as_fd(), to)
+    }
+
     /// Creates it again after it has stopped: with its cores, its memory cleared, and this
     /// description. If this is dropped before the start, it is stopped again
     /// (`INSULA_NODE_RECREATE`).

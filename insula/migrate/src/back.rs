@@ -5,13 +5,14 @@ use std::fs;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
+use insula_abi::lwk::MIRROR_CANCEL_SIGNAL;
 use insula_abi::running::{Action, Range as Part, Running, SIGNALS, Thread, Vma};
 use insula_driver::leave;
 use nix::errno::Errno;
 use nix::libc::{self, c_long, user_regs_struct};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::descriptor;
 use crate::failure::{Failure, Obstacle};
@@ -25,6 +26,7 @@ use crate::stopped::{NotStopped, Stopped};
 const PAGE: u64 = 4096;
 /// Most bytes copied at once.
 const PIECE: u64 = 4 << 20;
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 const WRITABLE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
 /// State of a program that leaves its node.
@@ -106,7 +108,7 @@ impl Returning {
         let done = self.restore();
         // The node's kernel ends the program when nobody has the mirror any more.
         drop(mirror);
-        if let Err(failure) = done {
+        if let Err(failure) = done.and_then(|()| self.discard_cancellation()) {
             // It fails only if the process has ended.
             let _ = kill(pid, Signal::SIGKILL);
             return Err(NotStopped::Lost(failure));
@@ -211,7 +213,7 @@ impl Returning {
             .find(|one| one.name == "[stack]");
         let is_stack = stack.is_some_and(|stack| stack.vma.start == vma.end);
         let grows = if is_stack { libc::MAP_GROWSDOWN } else { 0 };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | grows;
+        let flags = ANONYMOUS | libc::MAP_FIXED | grows;
         for part in outside(vma, grown) {
             let size = part.end - part.start;
             let arguments = [part.start, size, WRITABLE, flags as u64, u64::MAX, 0];
@@ -258,6 +260,26 @@ impl Returning {
             )?;
         }
         Ok(())
+    }
+
+    /// Discards signals by which the module has cancelled calls and that were not taken, as its doorbell rang late: they would
+    /// end the program. Nobody has the mirror any more, so no other is sent.
+    fn discard_cancellation(&mut self) -> Result<(), Failure> {
+        let what = "restoring its signals";
+        let page = [0, PAGE, WRITABLE, ANONYMOUS as u64, u64::MAX, 0];
+        let page = self.call(what, 0, libc::SYS_mmap, &page)?;
+        let ignored = Action {
+            handler: libc::SIG_IGN as u64,
+            ..Action::new_zeroed()
+        };
+        let own = self.left.head.actions[MIRROR_CANCEL_SIGNAL as usize - 1];
+        for action in [ignored, own] {
+            self.stopped.memory.write(page, action.as_bytes())?;
+            let arguments = [MIRROR_CANCEL_SIGNAL.into(), page, 0, 8];
+            self.call(what, 0, libc::SYS_rt_sigaction, &arguments)?;
+        }
+        self.call(what, 0, libc::SYS_munmap, &[page, PAGE])
+            .map(drop)
     }
 
     /// Registers what the base knows of a thread.

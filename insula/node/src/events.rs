@@ -36,6 +36,8 @@ pub enum Status {
     Restart,
     /// It was removed.
     Remove,
+    /// It was given another name than `old`.
+    Rename,
     /// It was paused.
     Pause,
     /// It goes on.
@@ -65,6 +67,7 @@ impl Status {
             Self::Died => "died",
             Self::Restart => "restart",
             Self::Remove => "remove",
+            Self::Rename => "rename",
             Self::Pause => "pause",
             Self::Unpause => "unpause",
             Self::Unresponsive => "unresponsive",

@@ -210,14 +210,22 @@ fn check_ports(request: &RunRequest) -> Result<(), Error> {
     })
 }
 
+/// Refuses what stands for something else where nodes are named.
+pub(super) fn check_node_name(name: &Name) -> Result<(), Error> {
+    match name.as_str() == BASE {
+        true => Err(Error::new("no node can be called 'base'")
+            .untouched()
+            .hint("it stands for this system's kernel, as in `insula watch base`")),
+        false => Ok(()),
+    }
+}
+
 pub(super) fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, Error> {
+    request.name.as_ref().map_or(Ok(()), check_node_name)?;
     let names = driver.node_names().map_err(module_failed)?;
     let taken: Vec<String> = names.iter().map(name::text).collect();
     match &request.name {
         None => Ok(Name::generate(&taken)),
-        Some(name) if name.as_str() == BASE => Err(Error::new("no node can be called 'base'")
-            .untouched()
-            .hint("it stands for this system's kernel, as in `insula watch base`")),
         Some(name) if taken.iter().any(|one| one == name.as_str()) => Err(name_taken(name)),
         Some(name) => Ok(name.clone()),
     }
@@ -376,7 +384,7 @@ impl Start<'_> {
     }
 }
 
-fn name_taken(name: &Name) -> Error {
+pub(super) fn name_taken(name: &Name) -> Error {
     Error::of(
         Kind::Unavailable,
         format!("there is a node '{name}' already"),

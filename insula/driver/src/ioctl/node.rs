@@ -78,6 +78,12 @@ pub(crate) fn node_exchange_names(fd: BorrowedFd<'_>, with: &abi::Name) -> CallR
     unsafe { call.perform(fd, &mut { *with }) }.map(drop)
 }
 
+pub(crate) fn node_rename(fd: BorrowedFd<'_>, to: &abi::Name) -> CallResult<()> {
+    let call = Call(ioctl::NODE_RENAME, "INSULA_NODE_RENAME");
+    // SAFETY: `Name` is this request's structure and holds no address.
+    unsafe { call.perform(fd, &mut { *to }) }.map(drop)
+}
+
 pub(crate) fn node_recreate(fd: BorrowedFd<'_>, description: &[u8], flags: u32) -> CallResult<()> {
     let mut recreate = abi::NodeRecreate {
         description: description.as_ptr() as u64,

@@ -132,9 +132,11 @@ fn valid(rng: &mut Rng, request: u32, data: u64, available: Available) -> Vec<u8
             description_size: rng.u32(..5000),
             memory,
         }),
-        ioctl::IMAGE_OPEN | ioctl::IMAGE_REMOVE | ioctl::NODE_OPEN | ioctl::NODE_EXCHANGE_NAMES => {
-            with_zeros(name)
-        }
+        ioctl::IMAGE_OPEN
+        | ioctl::IMAGE_REMOVE
+        | ioctl::NODE_OPEN
+        | ioctl::NODE_EXCHANGE_NAMES
+        | ioctl::NODE_RENAME => with_zeros(name),
         ioctl::IMAGE_LIST | ioctl::NODE_LIST => with_zeros(abi::Names {
             names: data,
             capacity: few,

@@ -67,6 +67,7 @@ pub(super) const REQUESTS: &[(u32, &str, Kind, u32)] = requests![
     NODE_SUPERVISE Node 40,
     NODE_RETIRE Node 20,
     NODE_EXCHANGE_NAMES Node 20,
+    NODE_RENAME Node 20,
     NODE_RECREATE Node 20,
     NODE_GROW Node 40,
     NODE_SHRINK Node 40,

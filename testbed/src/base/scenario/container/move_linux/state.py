@@ -1,7 +1,10 @@
 # A tree of processes that has all kinds of state that must outlive a move, and checks it itself: a
 # connection to port 82 that sends a line has it check everything, and gets `ok` or what is wrong.
-import ctypes, fcntl, os, select, selectors, signal, socket, struct, time, traceback
+import ctypes, fcntl, os, resource, select, selectors, signal, socket, struct, time, traceback
 
+# As many connections as it may have, which servers raise it to.
+descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 libc = ctypes.CDLL(None, use_errno=True)
 UNREAD = bytes(range(256)) * 16
 
