@@ -2,10 +2,12 @@
 
 use std::process::{Child, Stdio};
 
+use serde_json::Value;
+
 use super::{CLIENT, SERVER, WAITS};
 use crate::base::Finding;
 use crate::base::support::insula_command::{
-    assert_equal, command, insula, insula_json, try_insula, wait_for,
+    assert_equal, command, insula, insula_json, insula_json_lines, try_insula, wait_for,
 };
 
 const CONTAINER: &str = "waits";
@@ -96,12 +98,48 @@ fn node_is_waited_for() -> Result<(), Finding> {
     let waiting = Waiting::start(CLIENT)?;
     insula(&["kill", CLIENT])?;
     waiting.tells("137\n")?;
+    is_started_and_renamed(CLIENT)?;
     // A container ends with its node.
     let start = ["exec", "--container", CONTAINER, "-d", SERVER.1];
     insula(&[&start[..], &["/bin/sleep", "100000"]].concat())?;
     let waiting = Waiting::start(CONTAINER)?;
     insula(&["rm", "--force", SERVER.1])?;
     waiting.tells("137\n")
+}
+
+/// A node that has stopped is started again; what is in it is found by its new name.
+fn is_started_and_renamed(node: &str) -> Result<(), Finding> {
+    const NEW: &str = "renamed";
+    for _ in 0..2 {
+        insula(&["start", node])?;
+        assert_equal(
+            "starts",
+            &insula_json(&["inspect", node])?[0]["starts"],
+            &2.into(),
+        )?;
+    }
+    let start = ["exec", "--container", CONTAINER, "-d", node];
+    insula(&[&start[..], &["/bin/sleep", "100000"]].concat())?;
+    for (new, why) in [
+        ("base", "no node can be called"),
+        (SERVER.1, "already"),
+        (CONTAINER, "that of a container"),
+    ] {
+        try_insula(&["rename", node, new])?.refused(1, &[why])?;
+    }
+    try_insula(&["rename", CONTAINER, NEW])?.refused(1, &["is a container"])?;
+    try_insula(&["start", CONTAINER])?.refused(1, &["runs once"])?;
+    insula(&["rename", node, NEW])?;
+    try_insula(&["inspect", node])?.refused(1, &["there is no node"])?;
+    let place = insula_json(&["inspect", CONTAINER])?[0]["node"].clone();
+    assert_equal("where the container is", &place, &NEW.into())?;
+    insula(&["exec", NEW, "true"])?;
+    insula(&["rm", "--force", CONTAINER])?;
+    insula(&["rename", NEW, node])?;
+    let renamed = ["events", "--no-stream", "--json", node];
+    let events = insula_json_lines(&renamed)?;
+    let is_it = |event: &Value| event["status"] == "rename" && event["attributes"]["old"] == NEW;
+    Finding::unless(events.iter().any(is_it), || format!("no event: {events:?}"))
 }
 
 /// `insula wait`, while what it waits for goes on.
