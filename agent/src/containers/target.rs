@@ -190,10 +190,15 @@ fn restore_container(
         .stdin(network.try_clone()?)
         .stdout(writer);
     let root = root.to_owned();
-    namespaces::in_thread(move || {
+    let restored = namespaces::in_thread(move || {
         namespaces::enter_mounts(&root, ROOT)?;
         criu.run()
-    })?;
+    });
+    if restored.is_err() {
+        // Its processes may have ended with CRIU, and their connections keep the namespace.
+        let _ = namespaces::remove_card(&network);
+    }
+    restored?;
     let files = Files {
         network,
         output: File::from(OwnedFd::from(reader)),
