@@ -57,7 +57,7 @@ deb: deps ## build the Debian packages, into build/packages
 
 .PHONY: demo
 demo: testbed ## watch kernels run side by side on an emulated machine
-	@$(testbed) fetch
+	@$(testbed) fetch --backports
 	@scripts/demo
 
 .PHONY: test

@@ -68,6 +68,9 @@ examples! {
         "Serve files in memory from a core of their own" => [
             "insula servers start quiet file --cpus 1 -- insula-files memory --size 64M",
         ],
+        "Serve them from the core of 1 to 3 that suits best, whatever these have to do" => [
+            "insula servers start quiet file --cpus 1-3 --place auto -- insula-files memory",
+        ],
     }
     "insula-servers-move": {
         "Put a server onto two other cores" => ["insula servers move quiet file 2-3"],
@@ -290,6 +293,12 @@ examples! {
     }
     "insula-resume": {
         "Have a paused node go on" => ["insula resume tenant"],
+    }
+    "insula-start": {
+        "Start all nodes again that have stopped" => ["insula start --all"],
+    }
+    "insula-rename": {
+        "Give a node another name" => ["insula rename web shop"],
     }
     "insula-restart": {
         "Start a node again, with the image as it is now" => ["insula restart web"],

@@ -1,7 +1,7 @@
 //! `insula servers`.
 
 use insula_base::units::CpuList;
-use insula_servers::{self as servers, ServerSpec, ServerView, here};
+use insula_servers::{self as servers, Place, ServerSpec, ServerView, here};
 
 use super::cli::{Here, ServerStart, Servers};
 use super::{Context, Failure, output};
@@ -55,6 +55,7 @@ fn start(context: &Context, options: ServerStart) -> Result<(), Failure> {
     let spec = ServerSpec {
         command: options.words,
         cpus: options.cpus.unwrap_or_default(),
+        place: options.place,
     };
     let server = (&options.server.node, &options.server.name);
     servers::start(&context.driver()?, &context.root, server, spec, None)?;
@@ -64,6 +65,7 @@ fn start(context: &Context, options: ServerStart) -> Result<(), Failure> {
 fn on_this_node(command: Here) -> Result<(), Failure> {
     match command {
         Here::Ls => output::json(&here::list()?),
+        Here::Watch => Ok(here::watch()?),
         Here::Place { name, cpus } => Ok(here::place(&name, &cpus.0)?),
         Here::Exec { cpus, words } => Err(here::become_program(&cpus.0, &words).into()),
     }
@@ -82,7 +84,7 @@ fn table(listed: &[ServerView]) -> Table {
             server.node.clone(),
             server.name.clone(),
             server.state.to_owned(),
-            shown(cpus.map(CpuList::to_string)),
+            shown(cpus.map(|cpus| cores(cpus, kept))),
             shown(endpoint.and_then(|one| one.pid).map(|pid| pid.to_string())),
             shown(endpoint.map(|one| one.queued.to_string())),
             shown(endpoint.map(|one| one.received.to_string())),
@@ -92,6 +94,14 @@ fn table(listed: &[ServerView]) -> Table {
         ]);
     }
     table
+}
+
+/// The cores of a server, and whether they are chosen for it.
+fn cores(cpus: &CpuList, kept: Option<&ServerSpec>) -> String {
+    match kept.is_some_and(|spec| spec.place == Place::Auto) {
+        true => format!("{cpus} (auto)"),
+        false => cpus.to_string(),
+    }
 }
 
 fn milliseconds(ns: u64) -> String {
@@ -128,6 +138,7 @@ mod tests {
         let spec = ServerSpec {
             command: vec!["insula-files".into(), "memory".into()],
             cpus: CpuList::default(),
+            place: Place::Auto,
         };
         let listed = [
             server("disk", "waiting", Some(endpoint("disk", None)), None),

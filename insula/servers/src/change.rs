@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::ServerView;
 use super::on_node::{self, ServedEndpoint};
-use super::record::{self, ServerRecord, ServerSpec};
+use super::record::{self, Place, ServerRecord, ServerSpec};
 use super::supervisor::{self, end_process};
 
 /// Time that a server has to serve after its start, and to end when it is stopped.
@@ -129,7 +129,7 @@ pub fn start(
     wait_until_served(node, name, None)
 }
 
-/// Puts a server on other cores, now and whenever it is started again.
+/// Puts a server on other cores, now and whenever it is started again. It stays there: no other core is chosen for it.
 ///
 /// # Errors
 /// When there is no such server, or the node has none of these cores.
@@ -145,6 +145,7 @@ pub fn move_to(
     match record::read(root, found.info.id, name)? {
         Some(mut record) => {
             record.spec.cpus = cpus.clone();
+            record.spec.place = Place::Fixed;
             record::write(root, &record)
         }
         None => Ok(()),

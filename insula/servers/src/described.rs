@@ -7,7 +7,7 @@ use insula_driver::name::Name;
 use serde::Serialize;
 
 use super::change::{find, move_to, start, stop};
-use super::record::{self, ServerRecord, ServerSpec};
+use super::record::{self, Place, ServerRecord, ServerSpec};
 use super::supervisor;
 
 /// What is done for a server to be as described.
@@ -33,7 +33,7 @@ impl ServerAction {
         match record {
             None => Self::Start,
             Some(record) if record.spec.command != spec.command => Self::Restart,
-            Some(record) if record.spec.cpus != spec.cpus => Self::Move,
+            Some(record) if record.spec != *spec => Self::Move,
             Some(_) => Self::Keep,
         }
     }
@@ -60,8 +60,8 @@ pub fn ensure(
     let start = || start(driver, root, server, spec.clone(), Some(project));
     match action {
         ServerAction::Keep => supervisor::ensure(root, found.info.id, name)?,
-        // All cores of the node: it starts there.
-        ServerAction::Move if !spec.cpus.0.is_empty() => {
+        // All cores of the node, or one that is chosen: it starts there.
+        ServerAction::Move if !spec.cpus.0.is_empty() && spec.place == Place::Fixed => {
             move_to(driver, root, server, &spec.cpus)?;
         }
         ServerAction::Start => start()?,
@@ -119,6 +119,7 @@ mod tests {
         ServerSpec {
             command: vec![program.into()],
             cpus: cpus.parse().unwrap(),
+            place: Place::Fixed,
         }
     }
 
@@ -139,6 +140,11 @@ mod tests {
         assert_eq!(action("files", "1"), ServerAction::Keep);
         assert_eq!(action("files", "2"), ServerAction::Move);
         assert_eq!(action("blocks", "2"), ServerAction::Restart);
+        let auto = ServerSpec {
+            place: Place::Auto,
+            ..there.spec.clone()
+        };
+        assert_eq!(ServerAction::of(Some(&there), &auto), ServerAction::Move);
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! What is done on the node itself: `insula servers here`.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use insula_base::error::{Error, Kind};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use super::on_node::ServedEndpoint;
+
+/// Time between two lines of [`watch`].
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lists the endpoints of this node.
 ///
@@ -18,6 +23,19 @@ use super::on_node::ServedEndpoint;
 pub fn list() -> Result<Vec<ServedEndpoint>, Error> {
     let listed = insula_server::endpoints().map_err(|error| failed("cannot be listed", error))?;
     Ok(listed.into_iter().map(ServedEndpoint::from).collect())
+}
+
+/// Tells the endpoints of this node once a second, as JSON, a line for each time, as long as somebody reads that.
+///
+/// # Errors
+/// As of [`list`], or that nobody reads it any more.
+pub fn watch() -> Result<(), Error> {
+    loop {
+        let told = serde_json::to_string(&list()?).map_err(io::Error::from);
+        let told = told.and_then(|line| writeln!(io::stdout(), "{line}"));
+        told.map_err(|error| Error::new("servers cannot be told").because(error))?;
+        thread::sleep(INTERVAL);
+    }
 }
 
 /// Puts a server of this node on those cores.

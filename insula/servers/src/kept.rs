@@ -73,6 +73,7 @@ mod tests {
                 spec: ServerSpec {
                     command: vec!["insula-files".into()],
                     cpus: Default::default(),
+                    place: Default::default(),
                 },
                 project: None,
             };

@@ -16,6 +16,8 @@ pub mod here;
 mod kept;
 mod on_node;
 mod output;
+mod placement;
+mod placer;
 mod record;
 mod supervisor;
 
@@ -23,7 +25,7 @@ pub use change::{list, log, move_to, restart, start, stop};
 pub use described::{ServerAction, ensure, remove_others};
 pub use kept::remove_node;
 pub use on_node::ServedEndpoint;
-pub use record::{ServerRecord, ServerSpec};
+pub use record::{Place, ServerRecord, ServerSpec};
 pub use supervisor::supervise;
 
 use serde::Serialize;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state::{self, AtomicFile, Lock, RUN};
@@ -15,6 +16,18 @@ use serde::{Deserialize, Serialize};
 /// Folder of the records and logs, in [`RUN`].
 const FOLDER: &str = "servers";
 const ENDING: &str = ".json";
+
+/// Who chooses the core of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Its user: it runs on all that are named.
+    #[default]
+    Fixed,
+    /// What they have to do: it is put on one of them, and on another when that changes.
+    Auto,
+}
 
 /// A server that is to run on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +40,9 @@ pub struct ServerSpec {
     /// Cores on which it runs, by the node's numbers; by default all.
     #[serde(default)]
     pub cpus: CpuList,
+    /// `auto`: it is put on that one of these cores where it helps most, and on another when what they have to do has changed.
+    #[serde(default)]
+    pub place: Place,
 }
 
 /// A server that is kept running.
@@ -130,6 +146,14 @@ pub(crate) fn try_lock(root: &Root, node_id: u32, name: &Name) -> Result<Option<
     state::try_lock(root, &format!("server-{node_id}-{name}.lock")).map_err(not_kept)
 }
 
+/// The lock of who places the servers of a node; none while another process does.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn try_lock_placement(root: &Root, node_id: u32) -> Result<Option<Lock>, Error> {
+    state::try_lock(root, &format!("servers-{node_id}.lock")).map_err(not_kept)
+}
+
 /// Waits until no other command changes which servers are kept running.
 ///
 /// # Errors
@@ -164,6 +188,7 @@ mod tests {
             spec: ServerSpec {
                 command: vec!["insula-files".into(), "memory".into()],
                 cpus: "1,3".parse().unwrap(),
+                place: Place::Auto,
             },
             project: (node_id == 2).then(|| "shop".parse().unwrap()),
         };

@@ -21,7 +21,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::on_node;
 use super::output::Output;
-use super::record::{self, ServerRecord};
+use super::placer::Placer;
+use super::record::{self, Place, ServerRecord};
 
 /// Run time after which a server counts as started successfully.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
@@ -70,9 +71,14 @@ pub fn supervise(driver: Driver, root: &Root, node_id: u32, name: &Name) -> Resu
     let changes = watch_records(root).map_err(failed)?;
     let output = Output::create(&record::log(root, node_id, name)).map_err(failed)?;
     let mut server = SupervisedServer::new(output);
+    let mut placer = None;
     while let Some(record) = record::read(root, node_id, name)? {
         let Some(node) = node_of(&driver, node_id)? else {
             return record::remove(root, node_id, name);
+        };
+        placer = match record.spec.place {
+            Place::Fixed => None,
+            Place::Auto => placer.or_else(|| Placer::start(root, node_id).ok()),
         };
         let timeout = server.update(&record, &node);
         server.wait(&changes, timeout).map_err(failed)?;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand};
 use insula_base::units::CpuList;
 use insula_driver::name::Name;
+use insula_servers::Place;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Servers {
@@ -68,6 +69,9 @@ pub(crate) struct ServerStart {
     /// Cores on which it runs, by the node's own numbers, such as 1 or 2-3; by default all
     #[arg(long, value_name = "CORES")]
     pub(crate) cpus: Option<CpuList>,
+    /// Who chooses the core
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub(crate) place: Place,
     /// The program, which creates an endpoint of that name, and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     pub(crate) words: Vec<String>,
@@ -77,6 +81,8 @@ pub(crate) struct ServerStart {
 pub(crate) enum Here {
     /// List endpoints, as JSON
     Ls,
+    /// The same once a second, in a line each time
+    Watch,
     /// Put a server on cores
     Place {
         /// The server

@@ -3,6 +3,7 @@
 mod described;
 mod kept;
 mod on_disk;
+mod placed;
 mod spread;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,6 +58,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         insula(&["exec", NODE, "--", PROBE, "messages", &kills])?;
         has_files()?;
         kept::play(context)?;
+        placed::play()?;
         on_disk::play()?;
         spread::play(context)?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
