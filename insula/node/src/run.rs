@@ -24,7 +24,7 @@ use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::timing::{Step, StepTimes, Timing};
 use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
-use crate::attachment::Publish;
+use crate::attachment::{Publish, check_no_other};
 use crate::cores::{ChosenCore, CoreRequest};
 use crate::device::{self, Selected};
 use crate::isolation::{self, ConfineError, Monitor};
@@ -251,6 +251,9 @@ fn preflight(
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
     isolation::check(request.spec.isolation, &machine)?;
+    if request.attachments.network.is_some() {
+        check_no_other(root)?;
+    }
     shared_core::check(&request.spec, bootable, &cpus)?;
     let asked = request.spec.memory_size();
     let needed = bootable

@@ -23,6 +23,7 @@ pub(super) fn serves() -> Result<(), Finding> {
         let taken = ["run", "--image", "image-6.1", "--ip", address];
         try_insula(&taken)?.refused(1, &[address, owner, "nothing was touched"])?;
     }
+    outside::hides_no_other_network()?;
     let mut answer = Vec::new();
     let mut stream = TcpStream::connect("127.0.0.1:8080")?;
     stream.set_read_timeout(Some(TIMEOUT))?;

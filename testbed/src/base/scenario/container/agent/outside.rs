@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns};
 
 use super::{ROOT, script};
 use crate::base::Finding;
-use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, wait_for};
+use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, try_insula, wait_for};
 use crate::base::support::supervisor_process;
 use crate::base::support::virtio_modules::modprobe;
 
@@ -110,6 +110,16 @@ pub(super) fn remove_hosts() -> Result<(), Finding> {
     wait_for("the hosts' modules to be unused", || {
         Ok(modprobe(&[&["-r"], &MODULES[..]].concat()).ok())
     })
+}
+
+/// A network of the base's at addresses of nodes stays within reach.
+pub(super) fn hides_no_other_network() -> Result<(), Finding> {
+    const NETWORK: &str = "10.78.40.0/24";
+    run(&format!("ip route add {NETWORK} dev {}", WORLD.interface))?;
+    let refused = try_insula(&["run", "--image", "image-6.1", "--network"])?
+        .refused(1, &[NETWORK, WORLD.interface, "nothing was touched"]);
+    run(&format!("ip route del {NETWORK}"))?;
+    refused.map(drop)
 }
 
 /// A node reads from a server of another host, which sees the base.
