@@ -12,19 +12,19 @@ impl Core {
         (idle_ticks.wrapping_sub(tsc) & (CORE_IDLE - 1)) | CORE_IDLE
     }
 
-    /// Has it say that it idles no longer.
+    /// Has it say that it idles no longer, if it has said that it does: a core may have begun before it had where to say so.
     #[must_use]
     pub const fn ended_to_idle(idle_ticks: u64, tsc: u64) -> u64 {
-        idle_ticks.wrapping_add(tsc) & (CORE_IDLE - 1)
+        match idle_ticks & CORE_IDLE {
+            0 => idle_ticks,
+            _ => idle_ticks.wrapping_add(tsc) & (CORE_IDLE - 1),
+        }
     }
 
     /// For how long it has worked, in ticks of the time stamp counter, at this value of that.
     #[must_use]
     pub const fn busy_ticks(&self, tsc: u64) -> u64 {
-        let idle_ticks = match self.idle_ticks & CORE_IDLE {
-            0 => self.idle_ticks,
-            _ => Self::ended_to_idle(self.idle_ticks, tsc),
-        };
+        let idle_ticks = Self::ended_to_idle(self.idle_ticks, tsc);
         match self.up_since {
             0 => 0,
             since => tsc.saturating_sub(since).saturating_sub(idle_ticks),
@@ -43,6 +43,8 @@ mod tests {
         let mut core = Core::new_zeroed();
         assert_eq!(core.busy_ticks(1000), 0, "it is not up");
         core.up_since = 100;
+        // It idled before that could be told.
+        core.idle_ticks = Core::ended_to_idle(core.idle_ticks, 120);
         assert_eq!(core.busy_ticks(150), 50);
         core.idle_ticks = Core::begun_to_idle(core.idle_ticks, 150);
         assert_eq!([150, 151, 900].map(|tsc| core.busy_ticks(tsc)), [50; 3]);

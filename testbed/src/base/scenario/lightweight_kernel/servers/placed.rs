@@ -12,11 +12,13 @@ use crate::base::support::insula_command::{
 };
 
 const NAME: &str = "file";
-/// Reads a file of the server's now and then.
+/// Reads a file of the server's for a third of the time.
 const READS: &str = "import time
 while True:
-    open('/tmp/served/read').read()
-    time.sleep(0.05)";
+    until = time.monotonic() + 0.03
+    while time.monotonic() < until:
+        open('/tmp/served/read').read()
+    time.sleep(0.06)";
 const COMPUTES: &str = "while :; do :; done";
 
 pub(super) fn play() -> Result<(), Finding> {
