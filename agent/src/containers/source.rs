@@ -62,7 +62,8 @@ pub(super) fn dump_and_send(
         }
         Ok(dumped) => send(&folder, dumped, stream, reader),
         Err(error) => {
-            go_on(container, &folder)?;
+            // Its programs may have ended by what has failed, which is told in any case.
+            let _ = go_on(container, &folder);
             return refuse(&error, stream).map(|()| Decided::Ended);
         }
     };
