@@ -39,8 +39,8 @@ enum insula_net_operation {
 	INSULA_NET_RELEASE = 2,		/* the last descriptor is closed; the reply has no effect */
 	INSULA_NET_BIND = 3,		/* 1: address */
 	INSULA_NET_LISTEN = 4,		/* 1: backlog */
-	INSULA_NET_ACCEPT = 5,		/* 1: handle of the connection. Word 2: the peer's address,
-					 * 3: what the connection is ready for
+	INSULA_NET_ACCEPT = 5,		/* 1: handle of the connection. Word 2: the peer's address.
+					 * What the connection is ready for is announced
 					 */
 	INSULA_NET_CONNECT = 6,		/* 1: address; none: AF_UNSPEC. EINPROGRESS: it is ready for
 					 * writing when it is connected, or has failed (SO_ERROR)

@@ -136,9 +136,7 @@ impl<N: Nic> Network<N> {
             self.stack.leave(accepted);
             return Err(error);
         }
-        let all = &mut self.stack.sockets;
-        let ready = self.sockets.get_mut(&new).map_or(0, |one| one.ready(all));
-        Ok(Outcome(0, [peer, ready.into()]))
+        Ok(Outcome(0, [peer, 0]))
     }
 
     fn connect(&mut self, handle: u64, to: u64) -> Result<(), Errno> {
