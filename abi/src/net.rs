@@ -42,7 +42,7 @@ pub mod ready {
     /// `POLLERR`.
     pub const ERROR: u32 = 0x8;
     /// `POLLHUP`.
-    pub const HANG_UP: u32 = 0x10;
+    pub const HUP: u32 = 0x10;
     /// `POLLRDHUP`.
-    pub const PEER_HANG_UP: u32 = 0x2000;
+    pub const RDHUP: u32 = 0x2000;
 }

@@ -68,6 +68,11 @@ examples! {
         "Serve files in memory from a core of their own" => [
             "insula servers start quiet file --cpus 1 -- insula-files memory --size 64M",
         ],
+        "Serve the sockets of programs by a network card of their node" => [
+            "insula run --image lwk --cpus 2 --device 0000:01:00.0 --name quiet",
+            "insula servers start quiet net --cpus 0 -- insula-network --device virtio:0000:01:00.0",
+            "insula exec --net net quiet -- redis-server --bind 0.0.0.0 --protected-mode no",
+        ],
     }
     "insula-servers-move": {
         "Put a server onto two other cores" => ["insula servers move quiet file 2-3"],

@@ -43,7 +43,6 @@ impl Errno {
     pub const EAFNOSUPPORT: Self = Self(97);
     pub const ENETDOWN: Self = Self(100);
     pub const ECONNRESET: Self = Self(104);
-    pub const EISCONN: Self = Self(106);
     pub const ENOTCONN: Self = Self(107);
     pub const ETIMEDOUT: Self = Self(110);
     pub const EALREADY: Self = Self(114);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use insula_abi::net::ready;
 
 /// What is always reported (poll(2), epoll_ctl(2)).
-pub const ALWAYS: u32 = ready::ERROR | ready::HANG_UP;
+pub const ALWAYS: u32 = ready::ERROR | ready::HUP;
 /// `EPOLLONESHOT`.
 const ONCE: u32 = 1 << 30;
 /// `EPOLLET`.

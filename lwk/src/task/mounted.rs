@@ -17,10 +17,11 @@ use crate::model::endpoint::{Request, Windows};
 use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
 use crate::task::endpoint::Handle;
+use crate::task::epoll::Epoll;
 use crate::task::file_locks::{self, FileId};
 use crate::task::process::Process;
 use crate::task::server_handle;
-use crate::task::socket::{Epoll, Socket};
+use crate::task::socket::Socket;
 
 /// A mounted server.
 #[derive(Debug)]

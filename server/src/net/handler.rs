@@ -140,7 +140,7 @@ impl<N: Nic> Network<N> {
     }
 
     fn connect(&mut self, handle: u64, to: u64) -> Result<(), Errno> {
-        let socket = self.socket(handle)?;
+        let socket = self.sockets.get_mut(&handle).ok_or(Errno::ECONNRESET)?;
         match &mut socket.kind {
             Kind::Datagrams(datagrams) if to == NONE => {
                 datagrams.peer = None;
@@ -153,10 +153,10 @@ impl<N: Nic> Network<N> {
                 Err(Errno::EINPROGRESS)
             }
             Kind::Listener(_) => Err(Errno::EISCONN),
-            Kind::Stream(stream) => match stream.progress() {
-                Ok(()) => Err(Errno::EISCONN),
-                Err(error) => Err(error),
-            },
+            Kind::Stream(stream) => {
+                let connection = self.stack.sockets.get_mut(stream.handle);
+                stream.progress(connection)
+            }
         }
     }
 
@@ -314,7 +314,7 @@ impl<N: Nic> Network<N> {
         let socket = self.sockets.get_mut(&handle).ok_or(Errno::ECONNRESET)?;
         let all = &mut self.stack.sockets;
         Ok(match &socket.kind {
-            Kind::Stream(stream) => Stream::queued(all.get(stream.handle)),
+            Kind::Stream(stream) => stream.queued(all.get(stream.handle)),
             Kind::Datagrams(datagrams) => datagrams.queued(all.get_mut(datagrams.handle)),
             Kind::Unconnected => 0,
             Kind::Listener(_) => return Err(Errno::EINVAL),

@@ -55,7 +55,7 @@ impl Socket {
     /// Returns what it is ready for, of which its program is told now.
     pub(super) fn ready(&mut self, sockets: &mut SocketSet<'_>) -> u32 {
         self.told = match &mut self.kind {
-            Kind::Unconnected => ready::OUT | ready::HANG_UP,
+            Kind::Unconnected => ready::OUT | ready::HUP,
             Kind::Listener(listener) => match listener.is_ready() {
                 true => ready::IN,
                 false => 0,

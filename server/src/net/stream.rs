@@ -43,6 +43,12 @@ pub(super) struct Stream {
     phase: Phase,
     /// Error that the next call reports (`SO_ERROR`).
     error: Option<Errno>,
+    /// The peer has ended its side; something may still be to be received.
+    has_peer_ended: bool,
+    /// What arrived last, once the stack has no place for it any more.
+    rest: Vec<u8>,
+    /// A call of connect(2) has said that there is a connection.
+    has_told_progress: bool,
     /// The program wants nothing more (`SHUT_RD`), or sends nothing more (`SHUT_WR`).
     is_read_shut: bool,
     is_write_shut: bool,
@@ -67,6 +73,9 @@ impl Stream {
             handle,
             phase,
             error: None,
+            has_peer_ended: false,
+            rest: Vec::new(),
+            has_told_progress: phase == Phase::Connected,
             is_read_shut: false,
             is_write_shut: false,
             told: 0,
@@ -75,7 +84,8 @@ impl Stream {
 
     /// Follows what the stack has done with its socket.
     fn follow(&mut self, socket: &mut Socket<'_>) {
-        match (self.phase, socket.state()) {
+        let state = socket.state();
+        match (self.phase, state) {
             (Phase::Connecting, State::SynSent | State::SynReceived) => {}
             (Phase::Connecting, State::Closed) => {
                 self.phase = Phase::Ended;
@@ -85,13 +95,35 @@ impl Stream {
                 self.phase = Phase::Connected;
                 socket.set_timeout(Some(TIMEOUT));
             }
-            // After both sides have ended it the stack closes it by itself.
             (Phase::Connected, State::Closed) => {
                 self.phase = Phase::Ended;
-                let is_over = self.is_write_shut && is_at_end(socket);
-                self.error = (!is_over).then_some(Errno::ECONNRESET);
+                self.error = self.end_error();
             }
             _ => {}
+        }
+        if state == State::TimeWait {
+            self.save_rest(socket);
+        }
+        self.has_peer_ended |= matches!(
+            state,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait
+        );
+    }
+
+    /// Takes what has arrived out of a socket whose buffer the stack will clear.
+    fn save_rest(&mut self, socket: &mut Socket<'_>) {
+        let mut bytes = vec![0; socket.recv_queue()];
+        let saved = socket.recv_slice(&mut bytes).unwrap_or(0);
+        self.rest.extend(&bytes[..saved]);
+    }
+
+    /// Returns the error of a connection that the stack has closed: none after both sides have ended it,
+    /// else it was reset, which Linux calls a broken pipe if the peer had ended its side.
+    fn end_error(&self) -> Option<Errno> {
+        match (self.has_peer_ended, self.is_write_shut) {
+            (true, true) => None,
+            (true, false) => Some(Errno::EPIPE),
+            (false, _) => Some(Errno::ECONNRESET),
         }
     }
 
@@ -102,7 +134,7 @@ impl Stream {
             return 0;
         }
         let is_ended = self.phase == Phase::Ended;
-        let is_at_end = is_at_end(socket) || self.is_read_shut;
+        let is_at_end = self.has_peer_ended || is_ended || self.is_read_shut;
         let has_room = socket.send_queue() < socket.send_capacity() / 3 * 2;
         let mut bits = 0;
         let mut set = |bit: u32, is_set: bool| bits |= if is_set { bit } else { 0 };
@@ -112,23 +144,29 @@ impl Stream {
             is_ended || self.is_write_shut || has_room || !socket.may_send(),
         );
         set(ready::ERROR, self.error.is_some());
-        set(ready::PEER_HANG_UP, is_at_end);
-        set(ready::HANG_UP, is_ended || is_at_end && self.is_write_shut);
+        set(ready::RDHUP, is_at_end);
+        set(ready::HUP, is_ended || is_at_end && self.is_write_shut);
         bits
     }
 
     /// Whether more has arrived than the program has been told of; it is told now.
     pub(super) fn has_arrived(&mut self, socket: &Socket<'_>) -> bool {
-        let queued = socket.recv_queue();
+        let queued = self.queued(socket) as usize;
         let before = std::mem::replace(&mut self.told, queued);
         queued > before
     }
 
-    /// What a second connect(2) of it finds: it is connected, connects, or could not.
-    pub(super) fn progress(&mut self) -> Result<(), Errno> {
+    /// What another connect(2) of it finds: it connects, could not, or is connected, which is an error from
+    /// the second time on.
+    pub(super) fn progress(&mut self, socket: &mut Socket<'_>) -> Result<(), Errno> {
+        self.follow(socket);
         match self.phase {
             Phase::Connecting => Err(Errno::EALREADY),
-            Phase::Connected => Ok(()),
+            Phase::Connected if self.has_told_progress => Err(Errno::EISCONN),
+            Phase::Connected => {
+                self.has_told_progress = true;
+                Ok(())
+            }
             Phase::Ended => Err(self.take_error().unwrap_or(Errno::ECONNABORTED)),
         }
     }
@@ -139,8 +177,8 @@ impl Stream {
     }
 
     /// Returns the bytes that can be received.
-    pub(super) fn queued(socket: &Socket<'_>) -> u64 {
-        socket.recv_queue() as u64
+    pub(super) fn queued(&self, socket: &Socket<'_>) -> u64 {
+        (self.rest.len() + socket.recv_queue()) as u64
     }
 
     fn check(&mut self, socket: &mut Socket<'_>) -> Result<(), Errno> {
@@ -189,11 +227,12 @@ impl Stream {
         peeks: bool,
     ) -> Result<u64, Errno> {
         self.check(socket)?;
-        let received = match peeks {
-            true => peek(socket, request),
-            false => take(socket, request),
+        let received = match (self.rest.is_empty(), peeks) {
+            (false, _) => self.receive_rest(request, peeks),
+            (true, true) => peek(socket, request),
+            (true, false) => take(socket, request),
         }?;
-        self.told = self.told.min(socket.recv_queue());
+        self.told = self.told.min(self.queued(socket) as usize);
         if received > 0 || request.writable == 0 {
             return Ok(received);
         }
@@ -202,6 +241,15 @@ impl Stream {
             None if is_at_end(socket) || self.is_read_shut => Ok(0),
             None => Err(Errno::EAGAIN),
         }
+    }
+
+    /// Hands over what arrived last.
+    fn receive_rest(&mut self, request: &Request<'_>, peeks: bool) -> Result<u64, Errno> {
+        let copied = copy_out(request, 0, &self.rest).1?;
+        if !peeks {
+            self.rest.drain(..copied);
+        }
+        Ok(copied as u64)
     }
 
     /// shutdown(2).
@@ -234,7 +282,7 @@ impl Stream {
     }
 }
 
-/// Whether nothing more arrives: the peer has ended its side, or there is no connection.
+/// Whether nothing more arrives, and all that has arrived is received.
 fn is_at_end(socket: &Socket<'_>) -> bool {
     !socket.may_recv()
 }

@@ -58,7 +58,7 @@ impl<D: SmallRegisters> VirtioNet<D> {
         let (transmit, second) = create_queue(&mut registers, TRANSMIT)?;
         registers.begin();
         while let Some(number) = receive.take_free() {
-            receive.lend(number, BUFFER);
+            receive.post(number, BUFFER);
         }
         let address = std::array::from_fn(|at| registers.card_byte(at));
         let mut card = Self {
@@ -119,7 +119,7 @@ impl<D: SmallRegisters> Nic for VirtioNet<D> {
         let length = length.saturating_sub(HEADER);
         to.resize(length, 0);
         self.receive.read(number, HEADER, to);
-        self.receive.lend(number, BUFFER);
+        self.receive.post(number, BUFFER);
         self.has_changed[usize::from(RECEIVE)] = true;
         Ok(true)
     }
@@ -135,7 +135,7 @@ impl<D: SmallRegisters> Nic for VirtioNet<D> {
         };
         self.transmit.write(number, 0, &[0; HEADER]);
         self.transmit.write(number, HEADER, &frame[..length]);
-        self.transmit.lend(number, HEADER + length);
+        self.transmit.post(number, HEADER + length);
         self.has_changed[usize::from(TRANSMIT)] = true;
     }
 

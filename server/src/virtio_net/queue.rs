@@ -28,7 +28,7 @@ pub(super) struct Queue<M> {
     available: u16,
     used: u16,
     /// Which descriptors the device has, by number.
-    lent: Vec<bool>,
+    posted: Vec<bool>,
     free: Vec<u16>,
 }
 
@@ -43,7 +43,7 @@ impl<M: DeviceMemory> Queue<M> {
             is_written,
             available: 0,
             used: 0,
-            lent: vec![false; usize::from(size)],
+            posted: vec![false; usize::from(size)],
             free: (0..size).rev().collect(),
         };
         queue.parts.set_word(AVAILABLE, NO_INTERRUPT);
@@ -72,7 +72,7 @@ impl<M: DeviceMemory> Queue<M> {
     }
 
     /// Gives the device a descriptor, with so many bytes of its buffer. It may use it from now on.
-    pub(super) fn lend(&mut self, number: u16, length: usize) {
+    pub(super) fn post(&mut self, number: u16, length: usize) {
         let buffer = self.buffers.device_address() + (usize::from(number) * BUFFER) as u64;
         let flags = if self.is_written { WRITES } else { 0 };
         let mut descriptor = [0; 16];
@@ -83,7 +83,7 @@ impl<M: DeviceMemory> Queue<M> {
         let slot = usize::from(self.available % self.size);
         let at = AVAILABLE + 4 + 2 * slot;
         self.parts.write(at, &number.to_le_bytes());
-        self.lent[usize::from(number)] = true;
+        self.posted[usize::from(number)] = true;
         self.available = self.available.wrapping_add(1);
         let word = NO_INTERRUPT | u32::from(self.available) << 16;
         self.parts.set_word(AVAILABLE, word);
@@ -101,9 +101,9 @@ impl<M: DeviceMemory> Queue<M> {
         }
         let at = USED + 4 + 8 * usize::from(self.used % self.size);
         let (number, length) = (self.parts.word(at), self.parts.word(at + 4) as usize);
-        let lent = self.lent.get_mut(number as usize);
-        let was_lent = lent.is_some_and(std::mem::take);
-        if !was_lent || length > BUFFER {
+        let posted = self.posted.get_mut(number as usize);
+        let was_posted = posted.is_some_and(std::mem::take);
+        if !was_posted || length > BUFFER {
             return Err(Error::Malformed("a used descriptor"));
         }
         self.used = self.used.wrapping_add(1);

@@ -13,9 +13,10 @@ use crate::syscall::delegate::{delegate, finish};
 use crate::syscall::mounted::descriptors::control_any;
 use crate::syscall::mounted::routed::Arguments;
 use crate::syscall::net::open::ask;
+use crate::task::epoll::Epoll;
 use crate::task::flow::Flow;
 use crate::task::mounted::Opened;
-use crate::task::socket::{Epoll, Socket};
+use crate::task::socket::Socket;
 use crate::task::thread::Thread;
 
 /// `O_RDWR`, `O_NONBLOCK`.

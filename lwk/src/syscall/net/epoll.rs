@@ -15,9 +15,10 @@ use crate::syscall::net::time::{Unit, deadline_ns, of_ms, read};
 use crate::syscall::net::wait::{BaseCall, Woken, wait};
 use crate::syscall::signals::arguments::{checked_size, read_set};
 use crate::syscall::signals::mask::block_during_call;
+use crate::task::epoll::Epoll;
 use crate::task::flow::Flow;
 use crate::task::mounted;
-use crate::task::socket::{Epoll, Socket};
+use crate::task::socket::Socket;
 use crate::task::thread::Thread;
 
 /// Size of `struct epoll_event`, which is packed.

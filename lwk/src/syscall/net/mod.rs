@@ -17,6 +17,7 @@ mod options;
 mod poll;
 pub(super) mod route;
 mod select;
+mod sendfile;
 mod time;
 mod transfer;
 mod wait;

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use insula_abi::net::{NONE, operation, ready};
 
 use crate::model::errno::Errno;
+use crate::model::number::CONNECT;
 use crate::syscall::ask::{Words, result};
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::routed::Arguments;
@@ -52,18 +53,16 @@ pub(super) fn connect(
     match address::read(&thread, at, length) {
         Ok(to) => {
             thread.extended.save();
-            ask_to_connect(thread, socket, to, false)
+            ask_to_connect(thread, socket, to)
         }
         Err(error) => finish(thread, Err(error)),
     }
 }
 
-/// Asks for a connection on behalf of a thread whose extended state is saved. `has_waited`: it has been
-/// made, or could not be.
-fn ask_to_connect(thread: Box<Thread>, socket: Arc<Socket>, to: u64, has_waited: bool) -> Flow {
+/// Asks for a connection, or whether it has been made, on behalf of a thread whose extended state is saved.
+fn ask_to_connect(thread: Box<Thread>, socket: Arc<Socket>, to: u64) -> Flow {
     ask(&socket, operation::CONNECT, &[to])
         .then(move |thread, words| match result(&words) {
-            Err(Errno::EISCONN) if has_waited => finish(thread, Ok(0)),
             Err(Errno::EINPROGRESS | Errno::EALREADY) if !socket.is_nonblocking() => {
                 wait_to_connect(thread, socket, to)
             }
@@ -73,15 +72,14 @@ fn ask_to_connect(thread: Box<Thread>, socket: Arc<Socket>, to: u64, has_waited:
 }
 
 fn wait_to_connect(thread: Box<Thread>, socket: Arc<Socket>, to: u64) -> Flow {
-    let number = crate::model::number::CONNECT;
     Flow::handler(thread, move |mut thread| async move {
         let deadline_ns = time::deadline_ns(&mut thread, socket.timeout_ns(false));
         let is_ready = || socket.readiness.get() & ready::OUT != 0;
         match wait(&mut thread, deadline_ns, is_ready).await {
-            Woken::Ready => ask_to_connect(thread, socket, to, true),
+            Woken::Ready => ask_to_connect(thread, socket, to),
             Woken::Expired => finish(thread, Err(Errno::EINPROGRESS)),
             Woken::Interrupted => {
-                thread.interruptible_call = Some(number);
+                thread.interruptible_call = Some(CONNECT);
                 finish(thread, Err(Errno::EINTR))
             }
         }

@@ -14,9 +14,10 @@ use crate::syscall::mounted::routed::Arguments;
 use crate::syscall::net::wait::{Woken, wait};
 use crate::syscall::net::{address, time};
 use crate::task::endpoint::Handle;
+use crate::task::epoll::Epoll;
 use crate::task::flow::Flow;
 use crate::task::mounted::{self, OpenFile, Opened};
-use crate::task::socket::{Epoll, Socket};
+use crate::task::socket::Socket;
 use crate::task::thread::Thread;
 
 /// `AF_INET6`.

@@ -7,10 +7,11 @@ use crate::model::errno::Errno;
 use crate::model::number as call;
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::routed::{Arguments, Routed};
-use crate::syscall::net::{control, epoll, names, open, options, poll, select, transfer};
+use crate::syscall::net::{control, epoll, names, open, options, poll, select, sendfile, transfer};
+use crate::task::epoll::Epoll;
 use crate::task::flow::Flow;
 use crate::task::mounted::{self, MountedFiles};
-use crate::task::socket::{Epoll, Socket};
+use crate::task::socket::Socket;
 use crate::task::thread::Thread;
 
 /// Deals with a call on a socket.
@@ -89,7 +90,8 @@ fn on_socket(number: u64) -> Option<OnSocket> {
         call::GETSOCKOPT => options::get,
         call::FCNTL => control::control,
         call::IOCTL => control::device,
-        call::SENDFILE | call::SPLICE => invalid,
+        call::SENDFILE => sendfile::send_file,
+        call::SPLICE => invalid,
         call::SENDMMSG | call::RECVMMSG => missing,
         _ => return None,
     })

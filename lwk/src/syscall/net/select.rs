@@ -31,7 +31,7 @@ type Sets = [Set; 3];
 
 /// What a socket has to be ready for to be in each set.
 const WANTED: [u32; 3] = [
-    ready::IN | ready::HANG_UP | ready::ERROR,
+    ready::IN | ready::HUP | ready::ERROR,
     ready::OUT | ready::ERROR,
     0,
 ];

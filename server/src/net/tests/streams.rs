@@ -14,6 +14,11 @@ const SO_ERROR: (i32, i32) = (libc::SOL_SOCKET, libc::SO_ERROR);
 fn bytes_arrive_in_both_directions() {
     let mut pair = Pair::new();
     let [one, two] = pair.connection(80);
+    // As Linux, it says once more that it is connected.
+    for result in [Ok(0), Err(Errno::EISCONN)] {
+        let again = pair.call(0, operation::CONNECT, &[one, address(1, 80)]);
+        assert_eq!(again, result);
+    }
     let names = pair.words(1, operation::NAMES, &[two]);
     assert_eq!(names[2], address(1, 80));
     assert_eq!(names[3] >> 16, address(0, 0) >> 16);
@@ -74,7 +79,8 @@ fn an_end_is_seen_after_what_was_sent() {
     assert_eq!(pair.call(0, operation::SHUTDOWN, &[one, 1]), Ok(0));
     assert_eq!(pair.send(0, one, b"more"), Err(Errno::EPIPE));
     pair.run(0);
-    let at_end = ready::IN | ready::OUT | ready::PEER_HANG_UP;
+    let at_end = ready::IN | ready::OUT | ready::RDHUP;
+    assert_eq!(pair.ready(1, two), at_end);
     assert_eq!(pair.receive(1, two, 10).unwrap(), b"last");
     assert_eq!(pair.receive(1, two, 10).unwrap(), b"");
     assert_eq!(pair.ready(1, two), at_end);
@@ -85,8 +91,34 @@ fn an_end_is_seen_after_what_was_sent() {
     pair.call(1, operation::RELEASE, &[two]).unwrap();
     pair.run(0);
     assert_eq!(pair.receive(0, one, 10).unwrap(), b"");
-    assert!(pair.ready(0, one) & ready::HANG_UP != 0);
+    assert!(pair.ready(0, one) & ready::HUP != 0);
     assert_eq!(pair.option(0, one, SO_ERROR), Ok(0));
+}
+
+#[test]
+fn what_arrived_before_both_ends_is_no_reset() {
+    let mut pair = Pair::new();
+    let [one, two] = pair.connection(80);
+    pair.call(1, operation::SHUTDOWN, &[two, 1]).unwrap();
+    pair.send(0, one, b"unread").unwrap();
+    pair.call(0, operation::RELEASE, &[one]).unwrap();
+    pair.run(20_000);
+    assert_eq!(pair.ready(1, two) & ready::ERROR, 0);
+    assert_eq!(pair.receive(1, two, 10).unwrap(), b"unread");
+    assert_eq!(pair.receive(1, two, 10).unwrap(), b"");
+    assert_eq!(pair.option(1, two, SO_ERROR), Ok(0));
+}
+
+#[test]
+fn a_reset_after_the_end_of_the_peer_is_a_broken_pipe() {
+    let mut pair = Pair::new();
+    let [one, two] = pair.connection(80);
+    pair.call(0, operation::SHUTDOWN, &[one, 1]).unwrap();
+    pair.send(1, two, b"nobody reads it").unwrap();
+    pair.run(0);
+    pair.call(0, operation::RELEASE, &[one]).unwrap();
+    pair.run(0);
+    assert_eq!(pair.option(1, two, SO_ERROR), Ok(Errno::EPIPE as i32));
 }
 
 #[test]

@@ -4,10 +4,10 @@
 //! | address | what |
 //! |---|---|
 //! | 0000:01:00.0 | an NVMe controller with a disk of its own |
-//! | 0000:02:00.0 | a virtio network card; its peers are QEMU itself, at 10.0.2.2, which serves a file by TFTP and addresses by DHCP, and the next card |
+//! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only peer and serves a file by TFTP |
 //! | 0000:03:00.0, 0000:03:00.1 | two random number generators, which share a bus |
 //! | 0000:04:00.0 | a device without MSI |
-//! | 0000:05:00.0 | a second virtio network card, on the network of the first |
+//! | 0000:05:00.0, 0000:06:00.0 | two virtio network cards, each the only peer of the other |
 
 use std::fmt;
 use std::path::Path;
@@ -92,8 +92,8 @@ impl SpareDevices {
         };
         let drive = format!("if=none,id=spare,format=raw,file={}", text(disk));
         let netdev = |words: String| ["-netdev".to_owned(), words];
-        let network = format!("user,id=spare-user,restrict=on,tftp={}", text(served));
-        let hub_port = |name: &str, more: &str| netdev(format!("hubport,hubid=1,id={name}{more}"));
+        let network = format!("user,id=spare-net,restrict=on,tftp={}", text(served));
+        let hub_port = |name: &str| netdev(format!("hubport,hubid=1,id={name}"));
         let card = |port: u32, name: &str| {
             let words = format!("virtio-net-pci,bus=port{port},netdev={name},romfile=");
             device(&format!("{words},iommu_platform={through_iommu}"))
@@ -104,14 +104,15 @@ impl SpareDevices {
             port(3),
             port(4),
             port(5),
+            port(6),
             ["-drive".to_owned(), drive],
             device("nvme,bus=port1,serial=spare,drive=spare"),
             netdev(network),
-            hub_port("spare-outside", ",netdev=spare-user"),
-            hub_port("spare-net", ""),
-            hub_port("spare-peer", ""),
+            hub_port("pair-one"),
+            hub_port("pair-two"),
             card(2, "spare-net"),
-            card(5, "spare-peer"),
+            card(5, "pair-one"),
+            card(6, "pair-two"),
             device("virtio-rng-pci,bus=port3,addr=0.0,multifunction=on"),
             device("virtio-rng-pci,bus=port3,addr=0.1"),
             device("pci-testdev,bus=port4"),
