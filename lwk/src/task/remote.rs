@@ -216,8 +216,8 @@ impl Thread {
         }
     }
 
-    /// Makes a system call on the base that may wait, until `ends` says that it shall wait no longer, or
-    /// this thread shall exit: the base cancels it then.
+    /// Makes a system call on the base that may wait, as [`Thread::remote_syscall_as_kernel`] does, until
+    /// `ends` says that it shall wait no longer, or this thread shall exit: the base cancels it then.
     ///
     /// # Errors
     /// The call's errors; [`Errno::EINTR`] if it was cancelled.
@@ -227,8 +227,6 @@ impl Thread {
         arguments: [u64; 6],
         mut ends: impl FnMut(&Self) -> bool,
     ) -> Result<u64, Errno> {
-        let (bounds, region) = (self.process.pages().bounds(), self.process.region());
-        let arguments = proxy_pointers::mask_proxy_pointers(arguments, bounds, region);
         counters::count(Counter::Requests);
         self.slot.submit(number, arguments);
         let reply = poll_fn(|_| {

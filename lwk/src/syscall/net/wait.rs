@@ -9,6 +9,7 @@ use core::future::poll_fn;
 use core::task::Poll;
 
 use crate::base::polling;
+use crate::base::proxy_pointers::mask_proxy_pointers;
 use crate::hw::clock;
 use crate::model::errno::Errno;
 use crate::task::socket::Waiter;
@@ -79,8 +80,11 @@ pub(super) struct BaseCall {
 }
 
 impl BaseCall {
-    fn with(self, time: usize) -> [u64; 6] {
-        let mut arguments = self.arguments;
+    /// Returns the arguments for the base: the program's, and a timeout that may be this kernel's.
+    fn with(self, thread: &Thread, time: usize) -> [u64; 6] {
+        let process = &thread.process;
+        let bounds = process.pages().bounds();
+        let mut arguments = mask_proxy_pointers(self.arguments, bounds, process.region());
         arguments[self.timeout] = self.times[time];
         arguments
     }
@@ -93,7 +97,10 @@ impl BaseCall {
     /// Has the base look at its descriptors. Returns the call's result.
     pub(super) async fn look(self, thread: &mut Thread) -> Result<u64, Errno> {
         thread.looked_ns = clock::now_ns();
-        thread.remote_syscall(self.number, self.with(0)).await
+        let arguments = self.with(thread, 0);
+        thread
+            .remote_syscall_as_kernel(self.number, arguments)
+            .await
     }
 
     /// Waits for descriptors of the base, and for sockets. Returns what has ended it, or the call's
@@ -113,8 +120,9 @@ impl BaseCall {
         let _waiter = Waiter::register();
         loop {
             let mut cause = None;
+            let arguments = self.with(thread, 1);
             let result = thread
-                .waiting_syscall(self.number, self.with(1), |thread| {
+                .waiting_syscall(self.number, arguments, |thread| {
                     cause = cause.or_else(|| woken(thread, deadline_ns, &mut is_ready));
                     cause.is_some()
                 })
