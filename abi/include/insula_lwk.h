@@ -482,7 +482,8 @@ struct insula_lwk_syscall_slot {
  * Copy the program's arguments to its memory, arguments (address, size): the path, then the
  * numbers of arguments, of environment strings and of mounts as decimal digits, then all these
  * strings, each terminated by a NUL. A mount is a mount point, '=', and the name of a file server's
- * endpoint (insula_files.h). Result: bytes copied.
+ * endpoint (insula_files.h); with an empty mount point, that of a network server (insula_net.h).
+ * Result: bytes copied.
  */
 #define INSULA_LWK_ARGUMENTS	(INSULA_LWK_REQUEST | 1)
 /* Create a thread. Result: its id; value: its slot. */

@@ -29,6 +29,9 @@
  *
  * Both copy INSULA_MESSAGE_COPY_MAX bytes at most, and return how many.
  *
+ * A reply to request 0, a number that no request has, announces something to the kernel
+ * (insula_net.h).
+ *
  * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel
  * once for each request. It does not wait if it shall receive none (count 0). If the client's
  * core is the server's, the kernel switches straight from one to the other.
@@ -107,7 +110,7 @@ struct insula_server_message {
 
 /* A reply. */
 struct insula_server_reply {
-	__u64 request;
+	__u64 request;		/* Its number; 0: see above. */
 	__u64 words[INSULA_MESSAGE_WORDS];
 	/* The server's, copied to the start of what it may write (length 0: none). */
 	__u64 data_address;

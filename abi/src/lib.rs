@@ -8,7 +8,7 @@
 //! `include/insula_shared_core.h` ([`shared_core`]), virtio messages in
 //! `include/insula_virtio.h` ([`virtio`]), and messages between programs of a lightweight-kernel node in
 //! `include/insula_server.h` ([`server`]), by which file servers are asked: `include/insula_files.h`
-//! ([`files`]); and PCI functions that such programs drive: `include/insula_pci.h` ([`pci`]).
+//! ([`files`]), and network servers: `include/insula_net.h` ([`net`]); and PCI functions that such programs drive: `include/insula_pci.h` ([`pci`]).
 //!
 //! The C headers are authoritative and describe the protocols in their opening comments; this
 //! crate repeats their structures, constants and ioctl numbers under the same names without the
@@ -31,6 +31,7 @@ pub mod lwk;
 mod memory;
 pub mod monitor;
 mod name;
+pub mod net;
 mod node;
 pub mod pci;
 pub mod running;

@@ -50,6 +50,12 @@ impl EndSignals {
         Ok(Self(has_come))
     }
 
+    /// Whether one has come.
+    #[must_use]
+    pub fn have_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Serves until one comes. `idle` is called when no request has come for a second.
     ///
     /// # Errors
@@ -62,7 +68,7 @@ impl EndSignals {
     ) -> Result<(), Error> {
         loop {
             match endpoint.serve(handler, Some(IDLE)) {
-                _ if self.0.load(Ordering::Relaxed) => return Ok(()),
+                _ if self.have_come() => return Ok(()),
                 Error::TimedOut => idle(handler),
                 Error::Interrupted => {}
                 error => return Err(error),

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use insula_abi::server::MESSAGE_BATCH_MAX;
+
 use crate::sys::{self, Handle, Place};
-use crate::{Access, Error, Handler, Request};
+use crate::{Access, Announcement, Error, Handler, Reply, Request};
 
 /// Bytes of what may be read that come with a request.
 const FIRST: usize = 256;
+/// Most requests that are handled before the server does something else.
+const WAITING_MAX: usize = 64;
 
 /// An endpoint of this process.
 #[derive(Debug)]
@@ -37,6 +41,44 @@ impl Endpoint {
         }
     }
 
+    /// Handles the requests that are there, some at most; if there is none, waits for one for a while.
+    /// Returns how many it has handled.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`], and others but [`Error::TimedOut`].
+    pub fn serve_waiting(
+        &self,
+        handler: &mut impl Handler,
+        wait: Duration,
+    ) -> Result<usize, Error> {
+        let mut place = Place::new();
+        let mut received = sys::receive(&self.handle, Some(&mut place), None, Some(wait));
+        for handled in 0..WAITING_MAX {
+            match received.map_err(Error::from) {
+                Ok(()) => {}
+                Err(Error::TimedOut) => return Ok(handled),
+                Err(error) => return Err(error),
+            }
+            let is_last = handled + 1 == WAITING_MAX;
+            received = match is_last {
+                true => self.answer_last(handler, &place),
+                false => self.answer(handler, &mut place, Some(Duration::ZERO)),
+            };
+        }
+        received.map_err(Error::from).map(|()| WAITING_MAX)
+    }
+
+    /// Announces something to the kernel: for what, the protocol between it and the server says.
+    ///
+    /// # Errors
+    /// [`Error::Other`].
+    pub fn announce(&self, announcements: &[Announcement]) -> Result<(), Error> {
+        for some in announcements.chunks(MESSAGE_BATCH_MAX) {
+            sys::announce(&self.handle, some)?;
+        }
+        Ok(())
+    }
+
     /// Handles a request, then replies and receives the next one by one call.
     fn answer(
         &self,
@@ -44,13 +86,31 @@ impl Endpoint {
         place: &mut Place<FIRST>,
         timeout: Option<Duration>,
     ) -> Result<(), nix::errno::Errno> {
+        let number = place.message.request;
+        let reply = self.handled(handler, place);
+        sys::receive(&self.handle, Some(place), Some((number, &reply)), timeout)
+    }
+
+    /// Handles a request, and replies only.
+    fn answer_last(
+        &self,
+        handler: &mut impl Handler,
+        place: &Place<FIRST>,
+    ) -> Result<(), nix::errno::Errno> {
+        let number = place.message.request;
+        let reply = self.handled(handler, place);
+        sys::receive::<FIRST>(&self.handle, None, Some((number, &reply)), None)
+    }
+
+    /// Has a handler handle a request. Returns its reply.
+    fn handled<'a>(&self, handler: &'a mut impl Handler, place: &Place<FIRST>) -> Reply<'a> {
         let message = place.message;
         let access = Remote {
             handle: &self.handle,
             request: message.request,
         };
         let length = place.first.len().min(message.readable_length as usize);
-        let reply = handler.handle(&Request {
+        handler.handle(&Request {
             operation: message.operation,
             sender: message.sender,
             words: message.words,
@@ -58,9 +118,7 @@ impl Endpoint {
             readable: message.readable_length,
             writable: message.writable_length,
             access: &access,
-        });
-        let reply = Some((message.request, &reply));
-        sys::receive(&self.handle, Some(place), reply, timeout)
+        })
     }
 }
 

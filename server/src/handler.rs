@@ -19,6 +19,10 @@ pub struct Reply<'a> {
     pub data: &'a [u8],
 }
 
+/// What a server announces to the kernel, beside its replies: words as the protocol between them has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement(pub Words);
+
 /// Access to the two parts of a client's memory that a request names.
 pub trait Access {
     /// Copies from the part that may be read, from an offset in it on. Returns the number of bytes: less

@@ -38,15 +38,17 @@ pub mod ext4;
 pub mod files;
 mod handler;
 pub mod local;
+pub mod net;
 pub mod nvme;
 pub mod pci;
 mod placement;
 mod sys;
+pub mod virtio_net;
 
 pub use client::{Call, Client};
 pub use endpoint::Endpoint;
 pub use error::Error;
-pub use handler::{Access, Handler, Reply, Request};
+pub use handler::{Access, Announcement, Handler, Reply, Request};
 pub use insula_abi::server::MESSAGE_WORDS;
 pub use placement::{EndpointState, endpoints, place};
 

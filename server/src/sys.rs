@@ -12,6 +12,8 @@ use insula_abi::server::{
 use nix::errno::Errno;
 use nix::libc;
 
+use crate::Announcement;
+
 /// A handle of an endpoint, closed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Handle(u64);
@@ -135,6 +137,21 @@ pub(crate) fn receive<const FIRST: usize>(
     ];
     // SAFETY: 1. the reply and its data are borrowed. 2. Message and first bytes are written, and
     // borrowed exclusively.
+    unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.map(drop)
+}
+
+/// Announces something to the kernel, by replies to no request.
+pub(crate) fn announce(handle: &Handle, all: &[Announcement]) -> Result<(), Errno> {
+    let replies = all.iter().map(|announcement| Reply {
+        request: 0,
+        words: announcement.0,
+        data_address: 0,
+        data_length: 0,
+    });
+    let replies: Vec<_> = replies.collect();
+    let (start, count) = (replies.as_ptr() as u64, replies.len() as u64);
+    let arguments = [handle.0, 0, 0, start, count, 0];
+    // SAFETY: the replies are borrowed, and have no data.
     unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.map(drop)
 }
 

@@ -14,13 +14,14 @@ mod grant;
 mod hotplug;
 mod lwk;
 mod monitor;
+mod net;
 mod pci;
 mod running;
 mod server;
 mod shared_core;
 mod virtio;
 
-const HEADERS: [&str; 14] = [
+const HEADERS: [&str; 15] = [
     "insula.h",
     "insula_node.h",
     "insula_mirror.h",
@@ -34,6 +35,7 @@ const HEADERS: [&str; 14] = [
     "insula_virtio.h",
     "insula_server.h",
     "insula_files.h",
+    "insula_net.h",
     "insula_pci.h",
 ];
 
@@ -67,7 +69,7 @@ macro_rules! values {
 
 use {structure, values};
 
-fn all(of_each: [Facts; 11]) -> Facts {
+fn all<const COUNT: usize>(of_each: [Facts; COUNT]) -> Facts {
     of_each.into_iter().flatten().collect()
 }
 
@@ -99,6 +101,7 @@ fn constants() -> Facts {
         virtio::constants(),
         server::constants(),
         files::constants(),
+        net::constants(),
         pci::constants(),
     ])
 }
@@ -112,10 +115,7 @@ fn enumerators() -> Facts {
         grant::enumerators(),
         hotplug::enumerators(),
         files::enumerators(),
-        Facts::new(),
-        Facts::new(),
-        Facts::new(),
-        Facts::new(),
+        net::enumerators(),
     ])
 }
 

@@ -71,6 +71,11 @@ examples! {
         "Serve them from the core of 1 to 3 that suits best, whatever these have to do" => [
             "insula servers start quiet file --cpus 1-3 --place auto -- insula-files memory",
         ],
+        "Serve the sockets of programs by a network card of their node" => [
+            "insula run --image lwk --cpus 2 --device 0000:01:00.0 --name quiet",
+            "insula servers start quiet net --cpus 0 -- insula-network --device virtio:0000:01:00.0",
+            "insula exec --net net quiet -- redis-server --bind 0.0.0.0 --protected-mode no",
+        ],
     }
     "insula-servers-move": {
         "Put a server onto two other cores" => ["insula servers move quiet file 2-3"],

@@ -55,6 +55,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             directory: options.workdir.as_deref(),
             polls: options.polls,
             mounts: &options.mounts,
+            network: options.net.as_deref(),
         },
     )?;
     Ok(refused(&failure))
@@ -90,6 +91,7 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
             directory: directory.as_deref().map(Path::as_os_str),
             polls: program::POLLS,
             mounts: &[],
+            network: None,
         },
     )?;
     node::remove(&context.driver()?, &name, true)?;

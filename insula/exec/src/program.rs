@@ -48,6 +48,8 @@ pub struct ProgramRequest<'a> {
     pub polls: u64,
     /// File servers of the node below whose mount points the program has their files.
     pub mounts: &'a [Mount],
+    /// Endpoint of the node's network server that has its sockets of IP; the base has them without one.
+    pub network: Option<&'a str>,
 }
 
 /// A file server that a program has mounted.
@@ -75,7 +77,7 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
         &path,
         request.words,
         environment.into_iter(),
-        request.mounts,
+        (request.mounts, request.network),
     );
     let handle = node::find(driver, request.node)?;
     if handle.is_paused() {
@@ -231,14 +233,18 @@ fn arguments(
     path: &Path,
     words: &[OsString],
     environment: impl Iterator<Item = (OsString, OsString)>,
-    mounts: &[Mount],
+    (mounts, network): (&[Mount], Option<&str>),
 ) -> Vec<u8> {
     let environment: Vec<_> = environment
         .map(|(name, value)| [name.into_vec(), value.into_vec()].join(&b'='))
         .collect();
-    let mounts: Vec<_> = mounts
+    let mounts = mounts
         .iter()
-        .map(|mount| [mount.point.as_os_str().as_bytes(), mount.server.as_bytes()].join(&b'='))
+        .map(|mount| (mount.point.as_os_str().as_bytes(), mount.server.as_bytes()));
+    let network = network.map(|server| (&b""[..], server.as_bytes()));
+    let mounts: Vec<_> = mounts
+        .chain(network)
+        .map(|(point, server)| [point, server].join(&b'='))
         .collect();
     let counts = [words.len(), environment.len(), mounts.len()];
     let counts = counts.map(|count| count.to_string().into_bytes());
@@ -278,8 +284,10 @@ mod tests {
             server: "file".into(),
         }];
         let path = Path::new("/bin/a.out");
-        let block = arguments(path, &words, environment.into_iter(), &mounts);
-        let expected = "/bin/a.out\x003\x002\x001\0a.out\0\0x y\0HOME=/\0EMPTY=\0/data=file\0";
+        let servers = (&mounts[..], Some("net"));
+        let block = arguments(path, &words, environment.into_iter(), servers);
+        let expected =
+            "/bin/a.out\x003\x002\x002\0a.out\0\0x y\0HOME=/\0EMPTY=\0/data=file\0=net\0";
         assert_eq!(String::from_utf8(block).unwrap(), expected);
     }
 

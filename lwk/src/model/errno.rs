@@ -30,6 +30,7 @@ impl Errno {
     pub const ENOTTY: Self = Self(25);
     pub const ENOSPC: Self = Self(28);
     pub const ESPIPE: Self = Self(29);
+    pub const EPIPE: Self = Self(32);
     pub const ERANGE: Self = Self(34);
     pub const EDEADLK: Self = Self(35);
     pub const ENAMETOOLONG: Self = Self(36);
@@ -39,8 +40,13 @@ impl Errno {
     pub const EOVERFLOW: Self = Self(75);
     pub const EMSGSIZE: Self = Self(90);
     pub const EOPNOTSUPP: Self = Self(95);
+    pub const EAFNOSUPPORT: Self = Self(97);
+    pub const ENETDOWN: Self = Self(100);
     pub const ECONNRESET: Self = Self(104);
+    pub const ENOTCONN: Self = Self(107);
     pub const ETIMEDOUT: Self = Self(110);
+    pub const EALREADY: Self = Self(114);
+    pub const EINPROGRESS: Self = Self(115);
 
     /// Within this kernel only, as Linux' ERESTARTSYS: a page of a base mapping has to be faulted
     /// in first.

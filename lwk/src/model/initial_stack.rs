@@ -135,7 +135,7 @@ pub struct Arguments {
     pub arguments: Strings,
     /// Environment.
     pub environment: Strings,
-    /// Mounted servers: mount point, `=`, name.
+    /// Mounted servers: mount point, `=`, name; without a mount point a network server.
     pub mounts: Strings,
 }
 

@@ -294,3 +294,55 @@ pub const FREMOVEXATTR: u64 = 199;
 pub const INOTIFY_ADD_WATCH: u64 = 254;
 /// `mknodat`.
 pub const MKNODAT: u64 = 259;
+/// `select`.
+pub const SELECT: u64 = 23;
+/// `socket`.
+pub const SOCKET: u64 = 41;
+/// `connect`.
+pub const CONNECT: u64 = 42;
+/// `accept`.
+pub const ACCEPT: u64 = 43;
+/// `sendto`.
+pub const SENDTO: u64 = 44;
+/// `recvfrom`.
+pub const RECVFROM: u64 = 45;
+/// `sendmsg`.
+pub const SENDMSG: u64 = 46;
+/// `recvmsg`.
+pub const RECVMSG: u64 = 47;
+/// `shutdown`.
+pub const SHUTDOWN: u64 = 48;
+/// `bind`.
+pub const BIND: u64 = 49;
+/// `listen`.
+pub const LISTEN: u64 = 50;
+/// `getsockname`.
+pub const GETSOCKNAME: u64 = 51;
+/// `getpeername`.
+pub const GETPEERNAME: u64 = 52;
+/// `setsockopt`.
+pub const SETSOCKOPT: u64 = 54;
+/// `getsockopt`.
+pub const GETSOCKOPT: u64 = 55;
+/// `epoll_create`.
+pub const EPOLL_CREATE: u64 = 213;
+/// `epoll_wait`.
+pub const EPOLL_WAIT: u64 = 232;
+/// `epoll_ctl`.
+pub const EPOLL_CTL: u64 = 233;
+/// `pselect6`.
+pub const PSELECT6: u64 = 270;
+/// `ppoll`.
+pub const PPOLL: u64 = 271;
+/// `epoll_pwait`.
+pub const EPOLL_PWAIT: u64 = 281;
+/// `accept4`.
+pub const ACCEPT4: u64 = 288;
+/// `epoll_create1`.
+pub const EPOLL_CREATE1: u64 = 291;
+/// `recvmmsg`.
+pub const RECVMMSG: u64 = 299;
+/// `sendmmsg`.
+pub const SENDMMSG: u64 = 307;
+/// `epoll_pwait2`.
+pub const EPOLL_PWAIT2: u64 = 441;

@@ -19,8 +19,7 @@ use crate::hw::interrupts::{handle_interrupt, is_doorbell_pending, take_doorbell
 use crate::hw::tlb::switch_page_table;
 use crate::hw::{clock, log, shared_core};
 use crate::sched::{stealing, waiting};
-use crate::syscall::mounted::route as mounted;
-use crate::syscall::{dispatch, exception, exec, proxy_mask, signal_delivery};
+use crate::syscall::{ask, dispatch, exception, exec, proxy_mask, signal_delivery};
 use crate::task::address_space::base_access::{MissingPage, Retry};
 use crate::task::flow::{Flow, Handler};
 use crate::task::reap::{self, end_thread};
@@ -258,7 +257,7 @@ fn before_program(mut thread: Box<Thread>) -> Flow {
         return fault_in(thread, missing, retry);
     }
     if thread.has_reply() && !is_exiting {
-        return mounted::go_on(thread);
+        return ask::go_on(thread);
     }
     if core::mem::take(&mut thread.repeats_call) && !is_exiting {
         return dispatch::execute(thread);

@@ -9,6 +9,7 @@ use crate::syscall::delegate::{delegate_call, finish, set_result};
 use crate::syscall::files::is_mirror_fd;
 use crate::syscall::mounted::route::route;
 use crate::syscall::mounted::routed::Routed;
+use crate::syscall::net;
 use crate::syscall::signals::mask::delegate_masked;
 use crate::syscall::table;
 use crate::task::address_space::base_access::MissingPage;
@@ -47,7 +48,11 @@ pub fn execute(mut thread: Box<Thread>) -> Flow {
         return finish(thread, Err(Errno::ENOSYS));
     };
     if thread.process.has_mounts() && !is_mirror_fd(&thread, call, arguments) {
-        match route(thread, number, arguments) {
+        let routed = match net::route::route(thread, number, arguments) {
+            Routed::Base(same) => route(same, number, arguments),
+            routed => routed,
+        };
+        match routed {
             Routed::Server(flow) => return flow,
             Routed::Base(same) => thread = same,
         }

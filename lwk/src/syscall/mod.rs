@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod aio;
+pub mod ask;
 pub(crate) mod base_mapping;
 pub mod call;
 pub(crate) mod change;
@@ -23,6 +24,7 @@ pub(crate) mod memory;
 pub(crate) mod memory_lock;
 pub(crate) mod message;
 pub mod mounted;
+mod net;
 pub(crate) mod pci;
 pub(crate) mod perf;
 pub mod ports;
@@ -37,3 +39,4 @@ pub(crate) mod threads;
 pub(crate) mod time;
 pub(crate) mod timeouts;
 pub(crate) mod timers;
+mod vector;

@@ -171,24 +171,27 @@ pub(crate) fn find(process: &Process, number: u64, is_server: bool) -> Result<Ha
     right.cloned().ok_or(Errno::EBADF)
 }
 
-/// Closes a handle. Requests that the process has as a server end.
+/// Closes a handle. Requests that the process has as a server end. Returns the endpoint that has no server
+/// any more.
 ///
 /// # Errors
 /// [`Errno::EBADF`].
-pub(crate) fn close(process: &Process, number: u64) -> Result<(), Errno> {
+pub(crate) fn close(process: &Process, number: u64) -> Result<Option<usize>, Errno> {
     let number = u32::try_from(number).map_err(|_| Errno::EBADF)?;
     let key = (process.pages().number(), number);
     let mut registry = REGISTRY.lock();
     let handle = registry.handles.remove(&key).ok_or(Errno::EBADF)?;
+    let endpoint = handle.served();
     let ended = handle.end();
     registry.remove_unused();
     drop(registry);
     resume_ended(ended);
-    Ok(())
+    Ok(endpoint)
 }
 
-/// Closes all handles of a process, by its number: it exits, or executes another program.
-pub(super) fn close_all(process: u64) {
+/// Closes all handles of a process, by its number: it exits, or executes another program. Returns the
+/// endpoints that have no server any more.
+pub(super) fn close_all(process: u64) -> Vec<usize> {
     let mut registry = REGISTRY.lock();
     let of = (process, 0)..=(process, u32::MAX);
     let closed: Vec<Handle> = registry
@@ -197,12 +200,14 @@ pub(super) fn close_all(process: u64) {
         .map(|(_, handle)| handle)
         .collect();
     if closed.is_empty() {
-        return;
+        return Vec::new();
     }
+    let endpoints = closed.iter().filter_map(Handle::served).collect();
     let ended: Vec<_> = closed.into_iter().map(Handle::end).collect();
     registry.remove_unused();
     drop(registry);
     ended.into_iter().for_each(resume_ended);
+    endpoints
 }
 
 /// Returns all endpoints in the order of their names: the name, the number of the server's process, if there
@@ -243,6 +248,11 @@ pub(crate) enum Sent {
 }
 
 impl Handle {
+    /// Returns its endpoint, if it is the server's.
+    fn served(&self) -> Option<usize> {
+        (self.generation != 0).then(|| self.id())
+    }
+
     fn end(self) -> Ended {
         match self.generation {
             0 => (Vec::new(), Vec::new()),
@@ -405,12 +415,14 @@ fn is_interrupted(thread: &Thread) -> bool {
     thread.must_not_block() || by_signal
 }
 
-/// Has a thread go on that has waited, with a result. Of a file call the program sees no message.
+/// Has a thread go on that has waited, with a result. Of a call that this kernel makes
+/// for it the program sees no message.
 pub(crate) fn resume(mut thread: Box<Thread>, result: Result<u64, Errno>) {
-    let is_of_file = thread.file_call.take().is_some();
-    thread.context.registers.rax = as_result(match result {
-        Err(Errno::ECONNRESET | Errno::ETIMEDOUT) if is_of_file => Err(Errno::EIO),
-        result => result,
+    let call = thread.file_call.take().map(|call| call.socket.is_some());
+    thread.context.registers.rax = as_result(match (result, call) {
+        (Err(Errno::ETIMEDOUT), Some(true)) => Err(Errno::ENETDOWN),
+        (Err(Errno::ECONNRESET | Errno::ETIMEDOUT), Some(false)) => Err(Errno::EIO),
+        (result, _) => result,
     });
     run_queue::enqueue(thread);
 }

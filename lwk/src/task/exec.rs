@@ -26,6 +26,7 @@ use crate::task::close_on_exec::close_on_exec;
 use crate::task::image::{Image, PendingExec};
 use crate::task::mm::Mm;
 use crate::task::program_file::{self, LoadError};
+use crate::task::socket;
 use crate::task::thread::Thread;
 use crate::task::{endpoint, layout, loader, mounted, pci};
 
@@ -80,7 +81,8 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     } = *next;
     thread.become_leader();
     thread.process.exec_thread.store(0, Ordering::Release);
-    endpoint::close_all(thread.process.pages().number());
+    let ended = endpoint::close_all(thread.process.pages().number());
+    ended.into_iter().for_each(socket::end_all);
     pci::release_all(thread.process.pages().number());
     set_name(thread, buffer, &arguments.path).await;
     thread.release_robust_futexes().await;

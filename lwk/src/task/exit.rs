@@ -9,6 +9,7 @@ use crate::base::polling;
 use crate::model::errno::Errno;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
+use crate::task::socket;
 use crate::task::thread::Thread;
 use crate::task::{blocked, endpoint, futex, mounted, pci, robust_list};
 
@@ -144,7 +145,8 @@ impl Process {
             self.mm().note_leaving(&self.pages);
             self.complete_vfork();
             blocked::interrupt(self.pages.number(), |_| true);
-            endpoint::close_all(self.pages.number());
+            let ended = endpoint::close_all(self.pages.number());
+            ended.into_iter().for_each(socket::end_all);
             pci::release_all(self.pages.number());
             mounted::remove(self);
             polling::poll_all();

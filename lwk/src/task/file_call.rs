@@ -1,4 +1,4 @@
-//! What a thread does when a file server has replied.
+//! What a thread does when a file server, or a network server, has replied.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -9,10 +9,12 @@ use insula_abi::server::MESSAGE_WORDS;
 /// that it knows.
 type Then = Box<dyn core::any::Any + Send>;
 
-/// A call of a thread to a file server.
+/// A call of a thread to a server, which this kernel makes for it.
 pub struct FileCall {
     /// What follows; none if the first word is the call's result.
     pub then: Option<Then>,
+    /// Handle of the socket that it is about, of a network server.
+    pub socket: Option<u64>,
     /// The reply, when it is there.
     pub reply: Option<[u64; MESSAGE_WORDS]>,
 }

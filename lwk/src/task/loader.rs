@@ -207,7 +207,7 @@ async fn read_arguments(thread: &mut Thread, buffer: u64) -> Result<Arguments, L
     })
 }
 
-/// Mounts the file servers that the program was started with.
+/// Mounts the file servers, and gives it the network server, that the program was started with.
 async fn mount_servers(thread: &mut Thread, arguments: &Arguments) -> Result<(), LoadError> {
     if arguments.mounts.count() == 0 {
         return Ok(());
@@ -217,10 +217,14 @@ async fn mount_servers(thread: &mut Thread, arguments: &Arguments) -> Result<(),
         let malformed = LoadError::Format(FormatError("one of its mounts is malformed"));
         let equals = mount.iter().rposition(|byte| *byte == b'=');
         let (point, name) = mount.split_at(equals.ok_or(malformed)?);
-        files.mount(Mount {
-            point: mount_point(point).ok_or(malformed)?,
-            endpoint: endpoint::by_name(name[1..].to_vec()),
-        });
+        let endpoint = endpoint::by_name(name[1..].to_vec());
+        match point {
+            b"" => files.network = Some(endpoint),
+            point => files.mount(Mount {
+                point: mount_point(point).ok_or(malformed)?,
+                endpoint,
+            }),
+        }
     }
     files.umask = umask(thread).await?;
     mounted::set(&thread.process, files);

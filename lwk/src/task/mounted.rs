@@ -1,6 +1,7 @@
-//! Files of servers in a process: where servers are mounted, and which descriptors are theirs.
+//! Files and sockets of servers in a process: where servers are mounted, and which descriptors are
+//! theirs.
 //!
-//! A descriptor of such a file is a placeholder in the proxy, so numbers, dup(2), fork(2) and poll(2)
+//! A descriptor of such a file or socket is a placeholder in the proxy, so numbers, dup(2), fork(2) and poll(2)
 //! are the base's. This kernel knows which descriptions of which server are behind it. The last
 //! descriptor that goes releases its description.
 
@@ -16,8 +17,11 @@ use crate::model::endpoint::{Request, Windows};
 use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
 use crate::task::endpoint::Handle;
+use crate::task::epoll::Epoll;
 use crate::task::file_locks::{self, FileId};
 use crate::task::process::Process;
+use crate::task::server_handle;
+use crate::task::socket::Socket;
 
 /// A mounted server.
 #[derive(Debug)]
@@ -43,14 +47,12 @@ pub(crate) struct Description {
     inode: AtomicU64,
 }
 
-static LAST_HANDLE: AtomicU64 = AtomicU64::new(0);
-
 impl Description {
     /// Creates one that the server does not know yet.
     pub(crate) fn new(mount: &Arc<Mount>, path: Vec<u8>, flags: u64) -> Arc<Self> {
         Arc::new(Self {
             mount: Arc::clone(mount),
-            handle: LAST_HANDLE.fetch_add(1, Ordering::Relaxed) + 1,
+            handle: server_handle::next(),
             path,
             flags,
             inode: AtomicU64::new(0),
@@ -105,11 +107,22 @@ impl Drop for Description {
     }
 }
 
+/// What is open.
+#[derive(Clone, Debug)]
+pub(crate) enum Opened {
+    /// A file of a file server.
+    File(Arc<Description>),
+    /// A socket of a network server.
+    Socket(Arc<Socket>),
+    /// An epoll instance of a process that has a network server.
+    Epoll(Arc<Epoll>),
+}
+
 /// A descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFile {
     /// What it is of.
-    pub(crate) description: Arc<Description>,
+    pub(crate) opened: Opened,
     /// execve(2) closes it.
     pub(crate) closes_on_exec: bool,
 }
@@ -123,6 +136,8 @@ pub(crate) struct MountedFiles {
     pub(crate) directory: Option<Arc<Description>>,
     /// Permissions that new files do not get (umask(2)).
     pub(crate) umask: u64,
+    /// The network server, if there is one.
+    pub(crate) network: Option<Handle>,
 }
 
 impl MountedFiles {
@@ -141,15 +156,39 @@ impl MountedFiles {
         Some((Arc::clone(mount), rest?.to_vec()))
     }
 
-    /// Returns a descriptor.
-    pub(crate) fn file(&self, fd: u64) -> Option<&OpenFile> {
-        self.files.get(&(fd as u32))
+    /// Returns what a descriptor is of.
+    pub(crate) fn opened(&self, fd: u64) -> Option<&Opened> {
+        self.files.get(&(fd as u32)).map(|file| &file.opened)
+    }
+
+    /// Returns the file of a file server that a descriptor is of.
+    pub(crate) fn file(&self, fd: u64) -> Option<Arc<Description>> {
+        match self.opened(fd)? {
+            Opened::File(file) => Some(Arc::clone(file)),
+            Opened::Socket(_) | Opened::Epoll(_) => None,
+        }
+    }
+
+    /// Returns the socket of a network server that a descriptor is of.
+    pub(crate) fn socket(&self, fd: u64) -> Option<Arc<Socket>> {
+        match self.opened(fd)? {
+            Opened::Socket(socket) => Some(Arc::clone(socket)),
+            Opened::File(_) | Opened::Epoll(_) => None,
+        }
+    }
+
+    /// Returns the epoll instance that a descriptor is of.
+    pub(crate) fn epoll(&self, fd: u64) -> Option<Arc<Epoll>> {
+        match self.opened(fd)? {
+            Opened::Epoll(epoll) => Some(Arc::clone(epoll)),
+            Opened::File(_) | Opened::Socket(_) => None,
+        }
     }
 
     /// Whether any descriptor is of a file.
     pub(crate) fn is_any_of(&self, file: FileId) -> bool {
         let mut files = self.files.values();
-        files.any(|open| open.description.id() == file)
+        files.any(|open| matches!(&open.opened, Opened::File(of) if of.id() == file))
     }
 
     /// Returns it to change it.
@@ -229,8 +268,10 @@ pub(super) fn close_on_exec(process: &Process) {
 /// the process has of that file go (fcntl_locking(2)).
 pub(crate) fn release(process: &Process, closed: impl IntoIterator<Item = OpenFile>) {
     for file in closed {
-        let owner = Owner::Process(process.pages().number());
-        file_locks::release(file.description.id(), owner);
+        if let Opened::File(of) = &file.opened {
+            let owner = Owner::Process(process.pages().number());
+            file_locks::release(of.id(), owner);
+        }
     }
 }
 

@@ -216,6 +216,32 @@ impl Thread {
         }
     }
 
+    /// Makes a system call on the base that may wait, as [`Thread::remote_syscall_as_kernel`] does, until
+    /// `ends` says that it shall wait no longer, or this thread shall exit: the base cancels it then.
+    ///
+    /// # Errors
+    /// The call's errors; [`Errno::EINTR`] if it was cancelled.
+    pub(crate) async fn waiting_syscall(
+        &mut self,
+        number: u64,
+        arguments: [u64; 6],
+        mut ends: impl FnMut(&Self) -> bool,
+    ) -> Result<u64, Errno> {
+        counters::count(Counter::Requests);
+        self.slot.submit(number, arguments);
+        let reply = poll_fn(|_| {
+            let polled = self.poll_remote_call();
+            if polled.is_pending() && ends(self) {
+                self.slot.interrupt();
+            }
+            polled
+        });
+        match reply.await {
+            Ok((result, _)) => of_result(result),
+            Err(ProxyExited) => Err(Errno::EINTR),
+        }
+    }
+
     /// Completes the call of the program.
     pub fn complete_call(&mut self, (result, value): (u64, u64)) {
         self.context.registers.rax = result;

@@ -114,8 +114,11 @@ pub struct Thread {
     pub cpu_ticks: u64,
     /// Time since which it waits for memory, in ns since boot.
     pub memory_wait_since_ns: Option<u64>,
-    /// What follows the reply of a file server that it has asked.
+    /// What follows the reply of a server that it has asked.
     pub file_call: Option<FileCall>,
+    /// When the base was last asked for descriptors that it watches beside sockets of a network server, in ns
+    /// since boot.
+    pub looked_ns: u64,
 }
 
 impl Thread {
@@ -180,6 +183,7 @@ impl Thread {
             cpu_ticks: 0,
             memory_wait_since_ns: None,
             file_call: None,
+            looked_ns: 0,
         }))
     }
 

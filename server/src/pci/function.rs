@@ -4,7 +4,7 @@ use insula_abi::pci::{PCI_BARS, PCI_DECODE, PCI_DMA, PciFunction};
 use nix::errno::Errno;
 
 use super::sys::{self, Registers};
-use super::{Device, PciAddress};
+use super::{Device, PciAddress, SmallRegisters};
 
 pub use super::sys::Memory;
 
@@ -161,6 +161,24 @@ impl Device for ClaimedFunction {
 
     fn allocate(&mut self, bytes: usize) -> Result<Memory, Errno> {
         Memory::allocate(self.claim.0.number(), bytes)
+    }
+}
+
+impl SmallRegisters for ClaimedFunction {
+    fn read8(&self, offset: usize) -> u8 {
+        self.registers.read(offset)
+    }
+
+    fn write8(&mut self, offset: usize, value: u8) {
+        self.registers.write(offset, value);
+    }
+
+    fn read16(&self, offset: usize) -> u16 {
+        self.registers.read(offset)
+    }
+
+    fn write16(&mut self, offset: usize, value: u16) {
+        self.registers.write(offset, value);
     }
 }
 

@@ -45,6 +45,33 @@ pub trait Device {
     fn allocate(&mut self, bytes: usize) -> Result<Self::Memory, Errno>;
 }
 
+/// A device that has registers of 8 and 16 bits as well, as those of virtio have.
+pub trait SmallRegisters: Device {
+    /// Reads the register of 8 bits at an offset.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn read8(&self, offset: usize) -> u8;
+
+    /// Writes the register of 8 bits at an offset, as [`Device::write`] does.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn write8(&mut self, offset: usize, value: u8);
+
+    /// Reads the register of 16 bits at an offset, a multiple of 2.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn read16(&self, offset: usize) -> u16;
+
+    /// Writes the register of 16 bits at an offset, a multiple of 2, as [`Device::write`] does.
+    ///
+    /// # Panics
+    /// If there is none.
+    fn write16(&mut self, offset: usize, value: u16);
+}
+
 /// Memory that a device reaches and may change at any time.
 pub trait DeviceMemory {
     /// Returns where the device finds it: a multiple of the page size.
@@ -68,4 +95,11 @@ pub trait DeviceMemory {
     /// # Panics
     /// Beyond its end.
     fn word(&self, at: usize) -> u32;
+
+    /// Writes the aligned word of 32 bits at an offset at once. What was written before it is there for
+    /// the device when the word is.
+    ///
+    /// # Panics
+    /// Beyond its end.
+    fn set_word(&mut self, at: usize, value: u32);
 }

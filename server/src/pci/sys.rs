@@ -60,6 +60,13 @@ fn unmap(start: NonNull<u8>, size: usize) {
     unsafe { libc::munmap(start.as_ptr().cast(), size) };
 }
 
+/// What a register contains: an unsigned number.
+pub(super) trait Register: Copy {}
+
+impl Register for u8 {}
+impl Register for u16 {}
+impl Register for u32 {}
+
 /// A BAR, mapped.
 #[derive(Debug)]
 pub(super) struct Registers {
@@ -82,23 +89,25 @@ impl Registers {
         self.size
     }
 
-    fn at(&self, offset: usize) -> *mut u32 {
-        assert!(offset.is_multiple_of(4) && offset < self.size);
+    /// Returns the address of a register; its type has as many bytes as it.
+    fn at<T: Register>(&self, offset: usize) -> *mut T {
+        assert!(offset.is_multiple_of(size_of::<T>()) && offset < self.size);
         // SAFETY: it is within the mapping.
         unsafe { self.start.as_ptr().add(offset) }.cast()
     }
 
-    pub(super) fn read(&self, offset: usize) -> u32 {
-        // SAFETY: an aligned register within the mapping, which lasts as long as this.
-        let value = unsafe { self.at(offset).read_volatile() };
+    pub(super) fn read<T: Register>(&self, offset: usize) -> T {
+        // SAFETY: 1. an aligned register within the mapping, which lasts as long as this. 2. Any bits are
+        // valid.
+        let value = unsafe { self.at::<T>(offset).read_volatile() };
         fence(Ordering::Acquire);
         value
     }
 
-    pub(super) fn write(&mut self, offset: usize, value: u32) {
+    pub(super) fn write<T: Register>(&mut self, offset: usize, value: T) {
         fence(Ordering::Release);
         // SAFETY: as above.
-        unsafe { self.at(offset).write_volatile(value) };
+        unsafe { self.at::<T>(offset).write_volatile(value) };
     }
 }
 
@@ -164,6 +173,13 @@ impl DeviceMemory for Memory {
         let word = unsafe { self.at(at, 4).cast::<u32>().read_volatile() };
         fence(Ordering::Acquire);
         word
+    }
+
+    fn set_word(&mut self, at: usize, value: u32) {
+        assert!(at.is_multiple_of(4));
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { self.at(at, 4).cast::<u32>().write_volatile(value) };
     }
 }
 

@@ -67,6 +67,7 @@ fn gather(programs: &Programs, folder: &Path) -> Result<(), DebsError> {
         (&programs.insula, "insula"),
         (&programs.files, "insula-files"),
         (&programs.blocks, "insula-blocks"),
+        (&programs.network, "insula-network"),
         (&programs.agent, "insula-agent"),
         (&programs.lwk, "lwk"),
         (&programs.vmm, "vmm"),

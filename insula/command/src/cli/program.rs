@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys};
 use insula_exec::container::PreCopy;
@@ -67,6 +68,9 @@ pub(crate) struct Exec {
     /// On a node of the lightweight kernel, have the files of this file server below this folder
     #[arg(long = "mount", value_name = "FOLDER=SERVER", value_parser = mount)]
     pub(crate) mounts: Vec<Mount>,
+    /// On a node of the lightweight kernel, have the sockets of this network server in place of this system's
+    #[arg(long, value_name = "SERVER", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) net: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use insula_abi::server::ENDPOINT_NAME_MAX;
 use crate::model::errno::Errno;
 use crate::task::endpoint::{self, Name};
 use crate::task::process::Process;
+use crate::task::socket;
 use crate::task::thread::Thread;
 
 /// Creates an endpoint.
@@ -27,7 +28,9 @@ pub(in crate::syscall) fn open(
 
 /// Closes a handle.
 pub(in crate::syscall) fn close(thread: &mut Thread, [handle, ..]: [u64; 6]) -> Result<u64, Errno> {
-    endpoint::close(&thread.process, handle).map(|()| 0)
+    let closed = endpoint::close(&thread.process, handle)?;
+    closed.into_iter().for_each(socket::end_all);
+    Ok(0)
 }
 
 /// Reads the name of an endpoint.

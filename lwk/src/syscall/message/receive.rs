@@ -27,6 +27,7 @@ use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, Handle, ThreadReceiver, ThreadRequest};
 use crate::task::flow::Flow;
 use crate::task::process::Process;
+use crate::task::socket;
 use crate::task::thread::Thread;
 
 /// Why a call does not go on.
@@ -107,6 +108,10 @@ fn reply_all(
     for index in 0..arguments.reply_count {
         let at = index.wrapping_mul(size_of::<Reply>() as u64);
         let reply: Reply = read_structure(server, arguments.replies.wrapping_add(at))?;
+        if reply.request == 0 {
+            socket::announce(handle, reply.words);
+            continue;
+        }
         match handle.take(reply.request) {
             Ok(request) => ready.extend(reply_to(server, handle, request, &reply)?),
             Err(NotTaken::Gone) => {}
@@ -152,6 +157,9 @@ fn complete(mut sender: Box<Thread>, reply: &Reply) -> Box<Thread> {
     sender.context.registers.rax = 0;
     if let Some(mut call) = sender.file_call.take() {
         sender.context.registers.rax = reply.words[0];
+        if let Some(handle) = call.socket {
+            socket::note_reply(handle, reply.words[1]);
+        }
         if call.then.is_some() {
             call.reply = Some(reply.words);
             sender.file_call = Some(call);

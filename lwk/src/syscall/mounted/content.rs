@@ -2,17 +2,16 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use insula_abi::files::{CURRENT, operation};
 
-use crate::hw::memory::room::has_room;
 use crate::model::endpoint::{Window, Windows};
 use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::ask::Ask;
 use crate::syscall::mounted::routed::Arguments;
 use crate::syscall::mounted::target::Target;
+use crate::syscall::vector::vector;
 use crate::task::flow::Flow;
 use crate::task::mounted::Description;
 use crate::task::thread::Thread;
@@ -120,36 +119,6 @@ fn vector_at(
         position => offset(position)?,
     };
     Ok((position, vector(thread, at, count)?))
-}
-
-/// Reads a vector of `struct iovec`.
-fn vector(thread: &Thread, at: u64, count: u64) -> Result<Windows, Errno> {
-    /// `IOV_MAX`.
-    const MOST: u64 = 1024;
-    const SIZE: usize = 16;
-    if count > MOST {
-        return Err(Errno::EINVAL);
-    }
-    has_room(2 * MOST * SIZE as u64)?;
-    let mut windows = Vec::with_capacity(count as usize);
-    let mut space = thread.process.space();
-    for index in 0..count {
-        let mut bytes = [0; SIZE];
-        space.read(at.wrapping_add(index * SIZE as u64), &mut bytes)?;
-        let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[at + byte]));
-        windows.push(Window {
-            address: word(0),
-            length: offset(word(8))?,
-        });
-    }
-    let windows = Windows {
-        first: Window::default(),
-        more: windows,
-    };
-    match windows.length() > i64::MAX as u64 {
-        true => Err(Errno::EINVAL),
-        false => Ok(windows),
-    }
 }
 
 /// lseek(2).

@@ -12,7 +12,7 @@ use crate::syscall::mounted::ask::Ask;
 use crate::syscall::mounted::locks::{self, command as lock};
 use crate::syscall::mounted::routed::{Arguments, Routed};
 use crate::task::flow::Flow;
-use crate::task::mounted::{self, Description, OpenFile};
+use crate::task::mounted::{self, Description, OpenFile, Opened};
 use crate::task::thread::Thread;
 
 /// `O_CLOEXEC`.
@@ -64,10 +64,10 @@ pub(super) fn close_range(
     Routed::Base(thread)
 }
 
-fn find(thread: &Thread, fd: u64) -> Option<Arc<Description>> {
+fn find(thread: &Thread, fd: u64) -> Option<Opened> {
     let files = mounted::files(&thread.process)?;
     let files = files.lock();
-    files.file(fd).map(|file| Arc::clone(&file.description))
+    files.opened(fd).cloned()
 }
 
 /// dup(2), dup2(2), dup3(2): also of a descriptor of the base, which may replace a server's.
@@ -87,17 +87,17 @@ fn copied(
     thread: Box<Thread>,
     number: u64,
     arguments: Arguments,
-    source: Option<Arc<Description>>,
+    source: Option<Opened>,
     closes_on_exec: bool,
 ) -> Flow {
     Flow::handler(thread, move |mut thread| async move {
         let result = thread.remote_syscall(number, arguments).await;
         if let (Ok(fd), Some(files)) = (result, mounted::files(&thread.process)) {
             let before = match source {
-                Some(description) => files.lock().insert(
+                Some(opened) => files.lock().insert(
                     fd,
                     OpenFile {
-                        description,
+                        opened,
                         closes_on_exec,
                     },
                 ),
@@ -109,23 +109,41 @@ fn copied(
     })
 }
 
-/// fcntl(2).
-pub(super) fn control(thread: Box<Thread>, file: Arc<Description>, arguments: Arguments) -> Flow {
+/// fcntl(2) of what all descriptors have. Others are returned.
+pub(in crate::syscall) fn control_any(
+    thread: Box<Thread>,
+    opened: Opened,
+    arguments: Arguments,
+) -> Result<Flow, Box<Thread>> {
     let [fd, command, argument, ..] = arguments;
     match u64::from(command as u32) {
         command @ (command::DUPFD | command::DUPFD_CLOEXEC) => {
             let closes_on_exec = command == command::DUPFD_CLOEXEC;
-            copied(thread, FCNTL, arguments, Some(file), closes_on_exec)
+            let source = Some(opened);
+            Ok(copied(thread, FCNTL, arguments, source, closes_on_exec))
         }
-        command::GETFD => delegate(thread, FCNTL, arguments),
+        command::GETFD => Ok(delegate(thread, FCNTL, arguments)),
         command::SETFD => {
             if let Some(files) = mounted::files(&thread.process)
                 && let Some(file) = files.lock().file_mut(fd)
             {
                 file.closes_on_exec = argument & FD_CLOSE_ON_EXEC != 0;
             }
-            delegate(thread, FCNTL, arguments)
+            Ok(delegate(thread, FCNTL, arguments))
         }
+        _ => Err(thread),
+    }
+}
+
+/// fcntl(2) of a file.
+pub(super) fn control(thread: Box<Thread>, file: Arc<Description>, arguments: Arguments) -> Flow {
+    let [_, command, argument, ..] = arguments;
+    let opened = Opened::File(Arc::clone(&file));
+    let thread = match control_any(thread, opened, arguments) {
+        Ok(flow) => return flow,
+        Err(thread) => thread,
+    };
+    match u64::from(command as u32) {
         command::GETFL => Ask::of_file(&file, operation::FLAGS, &[NONE]).submit(thread),
         command::SETFL => Ask::of_file(&file, operation::FLAGS, &[argument])
             .then(|thread, words| {

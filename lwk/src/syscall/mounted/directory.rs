@@ -74,9 +74,7 @@ pub(super) fn leave(thread: Box<Thread>, number: u64, arguments: Arguments) -> R
 pub(super) fn change(thread: Box<Thread>, number: u64, arguments: Arguments) -> Routed {
     let file = mounted::files(&thread.process).and_then(|files| {
         let files = files.lock();
-        files
-            .file(arguments[0])
-            .map(|file| Arc::clone(&file.description))
+        files.file(arguments[0])
     });
     let Some(file) = file else {
         return leave(thread, number, arguments);

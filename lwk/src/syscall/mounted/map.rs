@@ -39,7 +39,7 @@ pub(super) fn map(thread: Box<Thread>, _: u64, arguments: Arguments) -> Routed {
     }
     let file = mounted::files(&thread.process).and_then(|files| {
         let files = files.lock();
-        files.file(fd).map(|file| Arc::clone(&file.description))
+        files.file(fd)
     });
     let Some(file) = file else {
         return Routed::Base(thread);

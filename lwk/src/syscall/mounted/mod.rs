@@ -11,7 +11,7 @@
 
 mod ask;
 mod content;
-mod descriptors;
+pub(in crate::syscall) mod descriptors;
 mod directory;
 mod locks;
 mod map;

@@ -1,6 +1,7 @@
 //! Opening files.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 use insula_abi::files::operation;
 
@@ -11,7 +12,7 @@ use crate::syscall::mounted::ask::{Ask, Words, result};
 use crate::syscall::mounted::routed::Arguments;
 use crate::syscall::mounted::target::{AT_FDCWD, Target};
 use crate::task::flow::Flow;
-use crate::task::mounted::{self, Description, OpenFile};
+use crate::task::mounted::{self, Description, OpenFile, Opened};
 use crate::task::thread::Thread;
 
 /// Flags of open(2).
@@ -67,25 +68,30 @@ fn open_file(thread: Box<Thread>, target: &Target, flags: u64, mode: u64) -> Flo
     let umask = mounted::files(&thread.process).map_or(0, |files| files.lock().umask);
     let description = Description::new(&target.mount, target.full_path(), flags);
     let words = [flags, mode & PERMISSIONS & !umask, description.handle];
-    let file = OpenFile {
-        description,
-        closes_on_exec: flags & CLOSE_ON_EXEC != 0,
-    };
+    let closes_on_exec = flags & CLOSE_ON_EXEC != 0;
     Ask::of_path(target, operation::OPEN, &words)
-        .then(move |thread, words| opened(thread, words, file))
+        .then(move |thread, words| opened(thread, words, (description, closes_on_exec)))
         .submit(thread)
 }
 
-fn opened(thread: Box<Thread>, words: Words, file: OpenFile) -> Flow {
+fn opened(
+    thread: Box<Thread>,
+    words: Words,
+    (file, closes_on_exec): (Arc<Description>, bool),
+) -> Flow {
     if let Err(error) = result(&words) {
         return finish(thread, Err(error));
     }
-    file.description.set_inode(words[2]);
+    file.set_inode(words[2]);
     Flow::handler(thread, move |mut thread| async move {
-        let fd = open_placeholder(&mut thread, file.closes_on_exec).await;
+        let fd = open_placeholder(&mut thread, closes_on_exec).await;
         let fd = match fd {
             Ok(fd) => fd,
             Err(error) => return finish(thread, Err(error)),
+        };
+        let file = OpenFile {
+            opened: Opened::File(file),
+            closes_on_exec,
         };
         let before =
             mounted::files(&thread.process).and_then(|files| files.lock().insert(fd, file));

@@ -15,8 +15,6 @@ use crate::task::flow::Flow;
 use crate::task::mounted::{self, Description, MountedFiles};
 use crate::task::thread::Thread;
 
-pub(crate) use crate::syscall::mounted::ask::go_on;
-
 /// Deals with a call on a path.
 type OnPath = fn(Box<Thread>, Target, Arguments) -> Flow;
 /// Deals with a call on an open file.
@@ -88,7 +86,7 @@ fn find(
     };
     let file = |fd: u64| {
         let files = files.lock();
-        files.file(fd).map(|file| Arc::clone(&file.description))
+        files.file(fd)
     };
     Ok(match about {
         About::Process(_) => Found::Base,

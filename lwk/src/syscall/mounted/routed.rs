@@ -14,4 +14,4 @@ pub(crate) enum Routed {
 }
 
 /// A call's arguments.
-pub(super) type Arguments = [u64; 6];
+pub(in crate::syscall) type Arguments = [u64; 6];

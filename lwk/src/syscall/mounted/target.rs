@@ -49,7 +49,7 @@ pub(super) enum Place {
 pub(super) fn find(files: &MountedFiles, directory: u64, path: Vec<u8>) -> Result<Place, Errno> {
     let directory = match u64::from(directory as u32) {
         AT_FDCWD => files.directory.clone(),
-        fd => files.file(fd).map(|file| Arc::clone(&file.description)),
+        fd => files.file(fd),
     };
     let is_absolute = path.starts_with(b"/");
     Ok(match (is_absolute, directory) {

@@ -386,4 +386,8 @@ impl DeviceMemory for PlayedMemory {
         self.read(at, &mut bytes);
         u32::from_le_bytes(bytes)
     }
+
+    fn set_word(&mut self, at: usize, value: u32) {
+        self.write(at, &value.to_le_bytes());
+    }
 }

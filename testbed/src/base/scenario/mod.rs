@@ -40,6 +40,7 @@ pub const ALL: &[&Scenario] = &[
     &lightweight_kernel::programs::SCENARIO,
     &lightweight_kernel::servers::SCENARIO,
     &lightweight_kernel::drivers::SCENARIO,
+    &lightweight_kernel::network_server::SCENARIO,
     &lightweight_kernel::shared_core::SCENARIO,
     &lightweight_kernel::base_mappings::SCENARIO,
     &lightweight_kernel::other_tasks::SCENARIO,

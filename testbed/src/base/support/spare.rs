@@ -13,6 +13,8 @@ use crate::host::machine::{SERVED_FILE, served_content};
 pub(crate) const DISK: &str = "0000:01:00.0";
 /// The network card.
 pub(crate) const NETWORK: &str = "0000:02:00.0";
+/// Two network cards, each the only peer of the other.
+pub(crate) const PAIR: [&str; 2] = ["0000:05:00.0", "0000:06:00.0"];
 /// A function that shares its bus.
 pub(crate) const SHARED: &str = "0000:03:00.0";
 /// A function without MSI.
@@ -119,7 +121,12 @@ impl NetworkDriver {
 
     /// Network interface of the spare card.
     pub(crate) fn interface(&self) -> Result<String, Finding> {
-        wait_for("the spare network interface in the base", || {
+        self.interface_of(NETWORK)
+    }
+
+    /// Network interface of a card.
+    pub(crate) fn interface_of(&self, card: &str) -> Result<String, Finding> {
+        wait_for("a spare network interface in the base", || {
             for entry in fs::read_dir("/sys/class/net")? {
                 let path = entry?.path();
                 let name = path
@@ -127,7 +134,7 @@ impl NetworkDriver {
                     .unwrap_or_default()
                     .to_string_lossy()
                     .into_owned();
-                if fs::canonicalize(&path)?.to_string_lossy().contains(NETWORK) {
+                if fs::canonicalize(&path)?.to_string_lossy().contains(card) {
                     return Ok(Some(name));
                 }
             }

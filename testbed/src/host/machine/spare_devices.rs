@@ -7,6 +7,7 @@
 //! | 0000:02:00.0 | a virtio network card; QEMU itself, at 10.0.2.2, is the only peer and serves a file by TFTP |
 //! | 0000:03:00.0, 0000:03:00.1 | two random number generators, which share a bus |
 //! | 0000:04:00.0 | a device without MSI |
+//! | 0000:05:00.0, 0000:06:00.0 | two virtio network cards, each the only peer of the other |
 
 use std::fmt;
 use std::path::Path;
@@ -90,19 +91,28 @@ impl SpareDevices {
             ))
         };
         let drive = format!("if=none,id=spare,format=raw,file={}", text(disk));
+        let netdev = |words: String| ["-netdev".to_owned(), words];
         let network = format!("user,id=spare-net,restrict=on,tftp={}", text(served));
-        let card = format!(
-            "virtio-net-pci,bus=port2,netdev=spare-net,romfile=,iommu_platform={through_iommu}"
-        );
+        let hub_port = |name: &str| netdev(format!("hubport,hubid=1,id={name}"));
+        let card = |port: u32, name: &str| {
+            let words = format!("virtio-net-pci,bus=port{port},netdev={name},romfile=");
+            device(&format!("{words},iommu_platform={through_iommu}"))
+        };
         [
             port(1),
             port(2),
             port(3),
             port(4),
+            port(5),
+            port(6),
             ["-drive".to_owned(), drive],
             device("nvme,bus=port1,serial=spare,drive=spare"),
-            ["-netdev".to_owned(), network],
-            device(&card),
+            netdev(network),
+            hub_port("pair-one"),
+            hub_port("pair-two"),
+            card(2, "spare-net"),
+            card(5, "pair-one"),
+            card(6, "pair-two"),
             device("virtio-rng-pci,bus=port3,addr=0.0,multifunction=on"),
             device("virtio-rng-pci,bus=port3,addr=0.1"),
             device("pci-testdev,bus=port4"),

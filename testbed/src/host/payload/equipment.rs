@@ -105,6 +105,7 @@ fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, Equip
     payload.program("bin/notes", Content::File(programs.notes));
     payload.program("bin/insula-files", Content::File(programs.files));
     payload.program("bin/insula-blocks", Content::File(programs.blocks));
+    payload.program("bin/insula-network", Content::File(programs.network));
     payload.program("bin/insula-demo", Content::Bytes(DEMO.to_vec()));
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.file("lib/insula/vmm", Content::File(programs.vmm));

@@ -43,6 +43,8 @@ pub struct Programs {
     pub files: PathBuf,
     /// A block server for one.
     pub blocks: PathBuf,
+    /// A network server for one.
+    pub network: PathBuf,
     /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
     /// Lightweight kernel.
@@ -72,6 +74,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
         .args(["--package", "insula-server"])
         .args(["--bin", "insula-files", "--bin", "insula-blocks"])
+        .args(["--bin", "insula-network"])
         .args(["--package", "testbed", "--bin", "insula-scenario"])
         .args([
             "--bin",
@@ -97,6 +100,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         probe: stripped(&folder.join("insula-probe"))?,
         notes: stripped(&folder.join("notes"))?,
         files: stripped(&folder.join("insula-files"))?,
+        network: stripped(&folder.join("insula-network"))?,
         blocks: stripped(&folder.join("insula-blocks"))?,
         agent: stripped(&folder.join("insula-agent"))?,
         lwk: project::root().join("build/lwk/lwk"),

@@ -115,7 +115,7 @@ fn is_taken() -> Result<(), Finding> {
     let words = [
         "exec", NODE, "--", FILES, "--name", "second", "ext4", "--device",
     ];
-    let absent = "nvme:0000:05:00.0";
+    let absent = "nvme:0000:07:00.0";
     try_insula(&[&words[..], &[&device]].concat())?.refused(1, &["another program drives"])?;
     try_insula(&[&words[..], &[absent]].concat())?.refused(1, &["the node has no function"])
 }

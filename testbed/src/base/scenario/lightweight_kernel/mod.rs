@@ -7,6 +7,7 @@ pub(super) mod delegation;
 pub(super) mod drivers;
 pub(super) mod lwk;
 pub(super) mod moving;
+pub(super) mod network_server;
 pub(super) mod other_tasks;
 pub(super) mod parallel;
 pub(super) mod programs;
