@@ -110,6 +110,8 @@ impl SpareDevices {
             netdev(network),
             hub_port("pair-one"),
             hub_port("pair-two"),
+            // Takes all packets, so that none of the pair waits for the other: nobody may drive that.
+            hub_port("pair-sink"),
             card(2, "spare-net"),
             card(5, "pair-one"),
             card(6, "pair-two"),

@@ -125,6 +125,18 @@ fn running() -> Result<BTreeMap<String, (u64, u64)>, Finding> {
         .collect())
 }
 
+/// When each node was started, in ns of one clock.
+fn started(names: impl Iterator<Item = String>) -> Result<BTreeMap<String, u64>, Finding> {
+    let machine = insula_json(&["machine", "info", "--json"])?;
+    let khz = machine["tsc_khz"].as_u64().unwrap_or(1);
+    let time = |name: String| {
+        let ticks = insula_json(&["inspect", &name])?[0]["start_tsc"].as_u64();
+        let ns = u128::from(ticks.unwrap_or_default()) * 1_000_000 / u128::from(khz);
+        Ok((name, u64::try_from(ns)?))
+    };
+    names.map(time).collect()
+}
+
 /// Each error is reported with its line, and changes nothing.
 fn refusals(file: &File) -> Result<(), Finding> {
     let before = Resources::now()?;
@@ -222,22 +234,22 @@ fn comes_up_in_order(context: &Context, file: &File) -> Result<(), Finding> {
     let report = up()?;
     context.figure("up", began.elapsed().as_secs_f64(), "s")?;
     assert_equal("actions", &actions(&report), &actions(&planned))?;
-    let started = running()?;
+    let started = started(running()?.into_keys())?;
     let nodes = report["nodes"].as_array().into_iter().flatten();
     let ready = |node: &Value| Some((text(&node["name"]), node["ready_ns"].as_u64()?));
     let ready: BTreeMap<String, u64> = nodes.filter_map(ready).collect();
     for (name, after) in NODES {
         for before in after {
-            let start = started.get(name).map(|stamp| stamp.1);
-            let earlier = started.get(*before).map(|stamp| stamp.1 + ready[*before]);
+            let start = started.get(name).copied();
+            let earlier = started.get(*before).map(|time| time + ready[*before]);
             Finding::unless(earlier.is_some() && earlier <= start, || {
                 format!("{name} was started at {start:?}, {before} was ready at {earlier:?}")
             })?;
         }
     }
     // Two that do not wait for each other start in parallel.
-    let end = |name: &str| started[name].1 + ready[name];
-    let both = started["db"].1 < end("queue") && started["queue"].1 < end("db");
+    let end = |name: &str| started[name] + ready[name];
+    let both = started["db"] < end("queue") && started["queue"] < end("db");
     Finding::unless(both, || format!("not side by side: {started:?}, {ready:?}"))
 }
 

@@ -133,7 +133,7 @@ fn is_started_and_renamed(node: &str) -> Result<(), Finding> {
     try_insula(&["inspect", node])?.refused(1, &["there is no node"])?;
     let place = insula_json(&["inspect", CONTAINER])?[0]["node"].clone();
     assert_equal("where the container is", &place, &NEW.into())?;
-    insula(&["exec", NEW, "true"])?;
+    insula(&["exec", NEW, "busybox", "true"])?;
     insula(&["rm", "--force", CONTAINER])?;
     insula(&["rename", NEW, node])?;
     let renamed = ["events", "--no-stream", "--json", node];
