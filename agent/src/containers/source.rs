@@ -16,6 +16,7 @@ use super::one::{Container, folder};
 use super::pre_copy::remove_rounds;
 use super::table::Containers;
 use super::{namespaces, repair, timers};
+use crate::log::log;
 
 /// Dumps a container and sends its files; removes it if told so, and otherwise has it go on.
 pub(super) fn serve(
@@ -63,7 +64,9 @@ pub(super) fn dump_and_send(
         Ok(dumped) => send(&folder, dumped, stream, reader),
         Err(error) => {
             // Its programs may have ended by what has failed, which is told in any case.
-            let _ = go_on(container, &folder);
+            if let Err(error) = go_on(container, &folder) {
+                log(&format!("container {}: {error}", container.spec.name));
+            }
             return refuse(&error, stream).map(|()| Decided::Ended);
         }
     };

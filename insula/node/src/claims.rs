@@ -14,7 +14,9 @@ use insula_driver::Driver;
 use insula_driver::name::{self, Name};
 
 use super::{Attachments, Handle, RunRequest, all};
-use crate::attachment::{DiskFile, Networking, Publish, free_address, free_addresses};
+use crate::attachment::{
+    DiskFile, Networking, Publish, check_no_other, free_address, free_addresses,
+};
 
 /// Name of the lock held while a node with claims is created.
 const LOCK: &str = "claims";
@@ -98,8 +100,11 @@ fn lock_failed(error: io::Error) -> Error {
         .nothing_kept()
 }
 
-/// Refuses a node whose claims conflict with those of others.
-pub(super) fn check(driver: &Driver, request: &RunRequest) -> Result<(), Error> {
+/// Refuses a node whose claims conflict with those of others, or whose network would hide one of the base's.
+pub(super) fn check(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
+    if request.attachments.network.is_some() {
+        check_no_other(root)?;
+    }
     check_against(&all(driver)?, request)
 }
 

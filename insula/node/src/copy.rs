@@ -22,10 +22,9 @@ use nix::errno::Errno;
 
 use super::claims;
 use super::copy_memory::pair;
+use super::naming::pick_name;
 use super::root_image::SharedImage;
-use super::run::{
-    CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed, pick_name,
-};
+use super::run::{CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed};
 use super::timing::{Timing, ticks_to_ns};
 use super::{
     CopyRecord, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord, RunRequest, spec,
@@ -62,7 +61,7 @@ pub(super) fn start(
     let processor = Processor::of_machine(machine.tsc_khz);
     let suitable = processor.can_replace(&snapshot.processor);
     suitable.map_err(|why| unsuitable(&image.name, why))?;
-    claims::check(driver, request)?;
+    claims::check(driver, root, request)?;
     let root_image = record.root_image.as_ref().map(open_root).transpose()?;
     let shared = root_image.map(|image| image.share(driver)).transpose()?;
     let copy = Copy {
@@ -190,7 +189,7 @@ impl Copy<'_> {
     /// Takes cores, and attaches memory and monitor; retries if another process takes the cores first.
     fn create(&self) -> Result<Created, Error> {
         for _ in 0..CHOICES_MAX {
-            let name = pick_name(self.driver, self.request)?;
+            let name = pick_name(self.driver, self.request.name.as_ref())?;
             let (_, cpus) = self.driver.machine().map_err(module_failed)?;
             let available = Cores::new(&Topology::read(self.root), &cpus);
             let chosen = available.choose(&self.cores(), None)?;

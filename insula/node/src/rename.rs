@@ -7,7 +7,7 @@ use insula_driver::name::Name;
 use nix::errno::Errno;
 
 use super::events::{NodeEvent, Status};
-use super::run::{check_node_name, name_taken};
+use super::naming::{check_name, name_taken};
 use super::view::find;
 
 /// Gives a node a name that no other has. It keeps its host name, and all else.
@@ -15,7 +15,7 @@ use super::view::find;
 /// # Errors
 /// Why it was not: among others a node that a project's file describes is known by its name there.
 pub fn rename(driver: &Driver, root: &Root, name: &Name, new: &Name) -> Result<(), Error> {
-    check_node_name(new)?;
+    check_name(new)?;
     let handle = find(driver, name)?;
     let described = handle.record.as_ref();
     if let Some(described) = described.and_then(|record| record.described.as_ref()) {

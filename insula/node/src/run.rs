@@ -10,7 +10,7 @@ use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Topology};
 use insula_base::units::{CpuList, Size};
 use insula_boot::{Layout, LayoutError};
-use insula_driver::name::{self, Name};
+use insula_driver::name::Name;
 use insula_driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
 use insula_image::{Bootable, Files, LoadError, Opened, Payload, open_any};
 use nix::errno::Errno;
@@ -20,11 +20,12 @@ use super::allocate::allocate_memory;
 use super::claims;
 use super::copy;
 use super::forbidden;
+use super::naming::pick_name;
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::timing::{Step, StepTimes, Timing};
 use super::{Attachments, Described, NodeRoot, NodeSpec, RestartRecord};
-use crate::attachment::{Publish, check_no_other};
+use crate::attachment::Publish;
 use crate::cores::{ChosenCore, CoreRequest};
 use crate::device::{self, Selected};
 use crate::isolation::{self, ConfineError, Monitor};
@@ -98,9 +99,6 @@ pub struct Started {
     pub is_copy: bool,
 }
 
-/// What stands for the base where nodes are named: no node is called so.
-pub const BASE: &str = "base";
-
 /// What is left of a start that failed after resources were taken.
 pub(super) const GIVEN_BACK: &str = "what was taken for the node has been given back";
 
@@ -120,7 +118,7 @@ pub(super) fn start_once(
     {
         return copy::start(driver, root, request, &snapshot, began_tsc);
     }
-    let name = pick_name(driver, request)?;
+    let name = pick_name(driver, request.name.as_ref())?;
     let bootable = open(driver, &request.source)?;
     preflight(driver, root, request, &bootable)?;
     let devices = device::select(
@@ -130,7 +128,7 @@ pub(super) fn start_once(
         request.spec.force_device,
     )?;
     check_ports(request)?;
-    claims::check(driver, request)?;
+    claims::check(driver, root, request)?;
     let mut times = StepTimes::default();
     let root_image = request.attachments.root.as_ref().and_then(NodeRoot::image);
     let shared = root_image.map(|image| image.share(driver)).transpose()?;
@@ -188,12 +186,12 @@ pub(super) fn start_once(
 /// # Errors
 /// Why it would not be started.
 pub fn check_start(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
-    pick_name(driver, request)?;
+    pick_name(driver, request.name.as_ref())?;
     preflight(driver, root, request, &open(driver, &request.source)?)?;
     let spec = &request.spec;
     device::select(root, &spec.device, spec.isolation, spec.force_device)?;
     check_ports(request)?;
-    claims::check(driver, request)
+    claims::check(driver, root, request)
 }
 
 /// Checks the published ports now, while errors can still be reported to the user.
@@ -208,27 +206,6 @@ fn check_ports(request: &RunRequest) -> Result<(), Error> {
             .check()
             .map_err(|error| cannot_publish(publish, error))
     })
-}
-
-/// Refuses what stands for something else where nodes are named.
-pub(super) fn check_node_name(name: &Name) -> Result<(), Error> {
-    match name.as_str() == BASE {
-        true => Err(Error::new("no node can be called 'base'")
-            .untouched()
-            .hint("it stands for this system's kernel, as in `insula watch base`")),
-        false => Ok(()),
-    }
-}
-
-pub(super) fn pick_name(driver: &Driver, request: &RunRequest) -> Result<Name, Error> {
-    request.name.as_ref().map_or(Ok(()), check_node_name)?;
-    let names = driver.node_names().map_err(module_failed)?;
-    let taken: Vec<String> = names.iter().map(name::text).collect();
-    match &request.name {
-        None => Ok(Name::generate(&taken)),
-        Some(name) if taken.iter().any(|one| one == name.as_str()) => Err(name_taken(name)),
-        Some(name) => Ok(name.clone()),
-    }
 }
 
 fn open(driver: &Driver, source: &Source) -> Result<Bootable, Error> {
@@ -251,9 +228,6 @@ fn preflight(
     let base = BaseMemory::read(root);
     check_available(&request.spec.memory, &topology, base, machine.pool_free)?;
     isolation::check(request.spec.isolation, &machine)?;
-    if request.attachments.network.is_some() {
-        check_no_other(root)?;
-    }
     shared_core::check(&request.spec, bootable, &cpus)?;
     let asked = request.spec.memory_size();
     let needed = bootable
@@ -360,7 +334,7 @@ impl Start<'_> {
                 // A core was taken, or went offline, meanwhile.
                 Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {}
                 Err(error) if error.errno == Errno::EEXIST => {
-                    self.name = pick_name(self.driver, self.request)?;
+                    self.name = pick_name(self.driver, self.request.name.as_ref())?;
                 }
                 Err(error) => return Err(call_failed(error)),
             }
@@ -385,17 +359,6 @@ impl Start<'_> {
             .measure(Step::Layout, written)
             .map_err(load_failed)
     }
-}
-
-pub(super) fn name_taken(name: &Name) -> Error {
-    Error::of(
-        Kind::Unavailable,
-        format!("there is a node '{name}' already"),
-    )
-    .untouched()
-    .hint(format!(
-        "choose another name, or remove it with `insula rm {name}`"
-    ))
 }
 
 /// The error of a port of the base that cannot be opened.

@@ -8,11 +8,10 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use insula_base::error::Error;
+use insula_node::attachment::BRIDGE;
 
 /// The table, of which a namespace can have one.
 const TABLE: &str = "ip insula-oci";
-/// The nodes' bridge.
-const BRIDGE: &str = "insula0";
 
 /// Leads what comes for the addresses of this network namespace to a node.
 ///

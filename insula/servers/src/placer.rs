@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -111,18 +111,27 @@ impl Shared {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_parent(&mut command);
         let mut child = command.spawn()?;
-        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        *self.watcher() = Some(process);
-        let told = BufReader::new(child.stdout.take().ok_or("it has no output")?);
-        let placed = match self.is_ending() {
-            true => Ok(()),
-            false => Placing::new(&driver, root, node_id).all(told),
-        };
+        let placed = self.place_as_told(&mut child, Placing::new(&driver, root, node_id));
         *self.watcher() = None;
         // It may have ended by itself.
         let _ = child.kill();
         child.wait()?;
         placed
+    }
+
+    /// Does it by what that program tells, until it ends, or this thread is to.
+    fn place_as_told(
+        &self,
+        watcher: &mut Child,
+        placing: Placing<'_>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let process = pidfd_open(Pid::from_child(watcher), PidfdFlags::empty())?;
+        *self.watcher() = Some(process);
+        let told = watcher.stdout.take().ok_or("it has no output")?;
+        match self.is_ending() {
+            true => Ok(()),
+            false => placing.all(BufReader::new(told)),
+        }
     }
 }
 

@@ -10,12 +10,11 @@ use std::time::{Duration, Instant};
 use insula_agent::network::{BASE_ADDRESS, PREFIX, card};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
+pub(super) use insula_node::attachment::BRIDGE;
 use nix::libc::IFF_UP;
 
 use super::command::{DRIVER_WAITS, run};
 
-/// The bridge's name.
-pub(super) const BRIDGE: &str = "insula0";
 /// Name of the lock held while the bridge is made or removed.
 const LOCK: &str = "network";
 /// Timeout of taking the lock, while a driver may wait, and the interval between attempts.

@@ -96,6 +96,24 @@ pub struct Request<T> {
 }
 
 impl<T> Request<T> {
+    /// One of this kernel itself, to whose reply nobody listens.
+    #[must_use]
+    pub fn unanswered(operation: u32, words: [u64; MESSAGE_WORDS]) -> Self {
+        Self {
+            sender: None,
+            message: 0,
+            operation,
+            words,
+            head: Vec::new(),
+            readable: Windows::default(),
+            writable: Windows::default(),
+            rank: 0,
+            deadline_ns: None,
+        }
+    }
+}
+
+impl<T> Request<T> {
     /// Returns the bytes that a server may read.
     #[must_use]
     pub fn readable_length(&self) -> u64 {

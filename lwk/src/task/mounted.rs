@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use insula_abi::files::operation;
 
-use crate::model::endpoint::{Request, Windows};
+use crate::model::endpoint::Request;
 use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
 use crate::task::endpoint::Handle;
@@ -93,17 +93,9 @@ impl Drop for Description {
     /// Releases it, and its locks. A server that does not know it ignores that.
     fn drop(&mut self) {
         file_locks::release(self.id(), Owner::Description(self.handle));
-        self.mount.endpoint.post(Box::new(Request {
-            sender: None,
-            message: 0,
-            operation: operation::RELEASE,
-            words: [self.handle, 0, 0, 0, 0, 0],
-            head: Vec::new(),
-            readable: Windows::default(),
-            writable: Windows::default(),
-            rank: 0,
-            deadline_ns: None,
-        }));
+        let words = [self.handle, 0, 0, 0, 0, 0];
+        let request = Request::unanswered(operation::RELEASE, words);
+        self.mount.endpoint.post(Box::new(request));
     }
 }
 

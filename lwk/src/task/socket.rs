@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use insula_abi::net::{operation, ready};
 
 use crate::hw::cores::{self, CORES_MAX};
-use crate::model::endpoint::{Request, Windows};
+use crate::model::endpoint::Request;
 use crate::model::readiness::Readiness;
 use crate::task::endpoint::Handle;
 use crate::task::server_handle;
@@ -111,17 +111,9 @@ impl Drop for Socket {
     /// Releases it. A server that does not know it ignores that.
     fn drop(&mut self) {
         ALL.lock().remove(&self.handle);
-        self.endpoint.post(Box::new(Request {
-            sender: None,
-            message: 0,
-            operation: operation::RELEASE,
-            words: [self.handle, 0, 0, 0, 0, 0],
-            head: Vec::new(),
-            readable: Windows::default(),
-            writable: Windows::default(),
-            rank: 0,
-            deadline_ns: None,
-        }));
+        let words = [self.handle, 0, 0, 0, 0, 0];
+        let request = Request::unanswered(operation::RELEASE, words);
+        self.endpoint.post(Box::new(request));
     }
 }
 

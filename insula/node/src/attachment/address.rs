@@ -21,7 +21,7 @@ pub fn cid(node_id: u32) -> u32 {
 }
 
 /// The network's address.
-fn network() -> u32 {
+pub(super) fn network() -> u32 {
     u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX)
 }
 

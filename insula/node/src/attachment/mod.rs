@@ -25,7 +25,7 @@ pub(crate) use disk_copy::{CopiedDisks, DiskStore, keep, open_served};
 pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
 pub use folder::{SharedFolder, VIRTIOFSD_PLACES, find_virtiofsd};
-pub use network::Networking;
+pub use network::{BRIDGE, Networking};
 pub(crate) use overlap::check_no_other;
 pub use port::{NodePort, Protocol, Publish, PublishError};
 pub use request::{drain, resize};

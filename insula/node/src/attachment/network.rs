@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::address;
 use super::port::Publish;
 
+/// The bridge of nodes and base.
+pub const BRIDGE: &str = "insula0";
+
 /// Network configuration of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networking {

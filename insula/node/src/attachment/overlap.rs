@@ -2,12 +2,13 @@
 
 use std::net::Ipv4Addr;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::PREFIX;
 use insula_base::error::Error;
 use insula_base::root::Root;
 
-/// The nodes' own bridge.
-const BRIDGE: &str = "insula0";
+use super::address::network;
+use super::network::BRIDGE;
+
 /// The base's routes, with addresses in its byte order (proc(5)).
 const ROUTES: &str = "/proc/net/route";
 
@@ -17,7 +18,7 @@ pub(crate) fn check_no_other(root: &Root) -> Result<(), Error> {
     let routes = root.text(ROUTES).unwrap_or_default();
     let others = routes.lines().skip(1).filter_map(route);
     let nodes = mask(PREFIX);
-    let own = u32::from(BASE_ADDRESS) & nodes;
+    let own = network();
     let mut overlapping = others.filter(|&(interface, target, bits)| {
         interface != BRIDGE && bits & nodes == nodes && target & nodes == own
     });
@@ -44,10 +45,10 @@ fn mask(prefix: u8) -> u32 {
     u32::MAX << (32 - u32::from(prefix))
 }
 
-fn overlap(interface: &str, network: &str) -> Error {
-    let nodes = Ipv4Addr::from(u32::from(BASE_ADDRESS) & mask(PREFIX));
+fn overlap(interface: &str, other: &str) -> Error {
+    let nodes = Ipv4Addr::from(network());
     let what = format!(
-        "the network of nodes, {nodes}/{PREFIX}, would hide {network}, which this system reaches by {interface}"
+        "the network of nodes, {nodes}/{PREFIX}, would hide {other}, which this system reaches by {interface}"
     );
     Error::new(what).untouched().hint(
         "start the node without --network and --publish, or give the other network other addresses",

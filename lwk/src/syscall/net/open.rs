@@ -194,10 +194,9 @@ fn give_descriptor(
             opened: Opened::Socket(accepted),
             closes_on_exec: acceptance.flags & CLOSE_ON_EXEC != 0,
         };
-        insert(&thread, fd, file);
+        // If that fails the connection is lost, as Linux' is.
         let written = address::write(&thread, peer, acceptance.address, acceptance.length);
-        // The connection is there in any case, under that number.
-        finish(thread, written.map(|()| fd))
+        created(thread, written.map(|()| fd), fd, file)
     })
 }
 

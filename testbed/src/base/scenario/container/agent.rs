@@ -162,6 +162,8 @@ fn with_node(context: &Context, version: &str) -> Result<(), Finding> {
     let kexec = "cat /proc/sys/kernel/kexec_load_disabled";
     let kexec = insula(&["exec", &node, "--", "sh", "-c", kexec])?;
     assert_equal("whether it loads no other kernel", &kexec.trim_end(), &"1")?;
+    let limits = insula(&["exec", &node, "--", "sh", "-c", "ulimit -Sn; ulimit -Hn"])?;
+    assert_equal("its descriptors", &limits.as_str(), &"1024\n524288\n")?;
     assert_idle_rate()?;
     logged(&node)?;
     random_before_processes(&node)?;
