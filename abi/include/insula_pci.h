@@ -19,6 +19,7 @@
  *	value = INSULA_SYS_PCI_READ(address, offset, size)
  *	start = INSULA_SYS_PCI_MAP(address, bar, offset, size)
  *		INSULA_SYS_PCI_ALLOCATE(address, memory)
+ *		INSULA_SYS_PCI_INTERRUPT(address, message, endpoint)
  *
  * ENABLE switches decoding of memory and DMA on and off; of configuration space nothing else can
  * be written. READ reads 1, 2 or 4 bytes of it. MAP maps a part of a memory BAR, uncached: such a
@@ -26,8 +27,16 @@
  * inherited by children, and can be unmapped but not protected or moved. ALLOCATE maps zeroed
  * memory that is physically contiguous, and returns its address for the device.
  *
- * Release, execve(2) and the end of the process, however it comes, switch DMA off; only then can
- * memory of ALLOCATE that is no longer mapped be used for anything else. The next claim waits
+ * An interrupt is a request. INTERRUPT has a message of the function (an entry of its MSI-X table)
+ * arrive at an endpoint whose server the caller is (insula_server.h): with the operation
+ * INSULA_PCI_INTERRUPTED, sender 0, the function's address and the message's number as its words.
+ * It is received before those of clients; nobody listens to its reply; while one of a message waits
+ * to be received no other is added. The message interrupts the core of the caller, and later that
+ * of the thread that waited for it last. With the endpoint INSULA_PCI_NO_ENDPOINT it is masked, as
+ * all are after a claim.
+ *
+ * Release, execve(2) and the end of the process, however it comes, switch DMA off, and with it
+ * interrupts; only then can memory of ALLOCATE that is no longer mapped be used for anything else. The next claim waits
  * until nobody has a BAR mapped any more, for 5 seconds at most, then resets the function. A
  * function that has no function level reset can be claimed again only if its DMA was never on.
  *
@@ -35,7 +44,9 @@
  * cannot be reset), EACCES (the caller has not claimed it), EIO (it does not come back from its
  * reset), EINVAL (there is no such BAR, no such range of it, no such offset, size or flag), ENOMEM
  * (also beyond INSULA_PCI_MEMORY_MAX for one function, and INSULA_PCI_MAPPINGS_MAX of each kind),
- * EFAULT, EINTR. On Linux all of these calls fail with ENOSYS.
+ * EFAULT, EINTR, EBADF (no endpoint that the caller serves), EOPNOTSUPP (the function has no MSI-X,
+ * or a shared core, or one with an APIC id above 255, is to be interrupted), ENOSPC (more than
+ * INSULA_PCI_INTERRUPTS_MAX on the node). On Linux all of these calls fail with ENOSYS.
  */
 #ifndef INSULA_PCI_H
 #define INSULA_PCI_H
@@ -49,6 +60,7 @@
 #define INSULA_SYS_PCI_READ	1037
 #define INSULA_SYS_PCI_MAP	1038
 #define INSULA_SYS_PCI_ALLOCATE	1039
+#define INSULA_SYS_PCI_INTERRUPT	1040
 
 /* BARs of a function. */
 #define INSULA_PCI_BARS		6
@@ -60,6 +72,14 @@
 #define INSULA_PCI_MEMORY_MAX	(64ULL << 20)
 /* Most BAR mappings, and most blocks of memory, of a claim. */
 #define INSULA_PCI_MAPPINGS_MAX	64
+/* Most messages of a function that can interrupt: the first ones. */
+#define INSULA_PCI_MESSAGES_MAX	32
+/* Most messages that can interrupt a node. */
+#define INSULA_PCI_INTERRUPTS_MAX	64
+/* Nobody receives a message. */
+#define INSULA_PCI_NO_ENDPOINT	(~0ULL)
+/* Operation of the request that an interrupt is. */
+#define INSULA_PCI_INTERRUPTED	0xffffffff
 
 /* A function of the node. */
 struct insula_pci_function {

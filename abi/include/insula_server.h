@@ -128,6 +128,7 @@ struct insula_server_endpoint {
 	__u32 reserved;		/* 0. */
 	__u64 received;		/* Requests that its servers have received. */
 	__u64 crossings;	/* Those from another core than the server's. */
+	__u64 interrupts;	/* Interrupts that its servers have received (insula_pci.h). */
 	__u64 busy_ns;		/* Processor time of the server's process. */
 	__u64 cores[INSULA_ENDPOINT_CORES_WORDS];	/* On which its first thread may run. */
 };

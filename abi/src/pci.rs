@@ -16,6 +16,8 @@ pub const SYS_PCI_READ: u64 = 1037;
 pub const SYS_PCI_MAP: u64 = 1038;
 /// `INSULA_SYS_PCI_ALLOCATE`.
 pub const SYS_PCI_ALLOCATE: u64 = 1039;
+/// `INSULA_SYS_PCI_INTERRUPT`.
+pub const SYS_PCI_INTERRUPT: u64 = 1040;
 
 /// `INSULA_PCI_BARS`: BARs of a function.
 pub const PCI_BARS: usize = 6;
@@ -29,6 +31,14 @@ pub const PCI_BLOCK_MAX: u64 = 4 << 20;
 pub const PCI_MEMORY_MAX: u64 = 64 << 20;
 /// `INSULA_PCI_MAPPINGS_MAX`: most BAR mappings, and most blocks of memory, of a claim.
 pub const PCI_MAPPINGS_MAX: usize = 64;
+/// `INSULA_PCI_MESSAGES_MAX`: most messages of a function that can interrupt.
+pub const PCI_MESSAGES_MAX: u64 = 32;
+/// `INSULA_PCI_INTERRUPTS_MAX`: most messages that can interrupt a node.
+pub const PCI_INTERRUPTS_MAX: usize = 64;
+/// `INSULA_PCI_NO_ENDPOINT`: nobody receives a message.
+pub const PCI_NO_ENDPOINT: u64 = u64::MAX;
+/// `INSULA_PCI_INTERRUPTED`: operation of the request that an interrupt is.
+pub const PCI_INTERRUPTED: u32 = u32::MAX;
 
 /// `struct insula_pci_function`: a function of the node.
 #[repr(C)]

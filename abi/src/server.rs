@@ -100,6 +100,8 @@ pub struct EndpointInfo {
     pub received: u64,
     /// Those from another core than the server's.
     pub crossings: u64,
+    /// Interrupts that servers have received.
+    pub interrupts: u64,
     /// Processor time of the server's process.
     pub busy_ns: u64,
     /// Cores on which its first thread may run, a bit for each.

@@ -42,7 +42,7 @@ impl Endpoint {
     }
 
     /// Handles the requests that are there, some at most; if there is none, waits for one for a while.
-    /// Returns how many it has handled.
+    /// Returns how many it has handled, with interrupts of devices.
     ///
     /// # Errors
     /// [`Error::Interrupted`], and others but [`Error::TimedOut`].
@@ -68,6 +68,26 @@ impl Endpoint {
         received.map_err(Error::from).map(|()| WAITING_MAX)
     }
 
+    /// Waits until a device has interrupted, unless it has since the last call: at an endpoint to which
+    /// nobody sends requests.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Interrupted`].
+    pub(crate) fn wait_for_interrupt(&self, timeout: Duration) -> Result<(), Error> {
+        let mut place = Place::<0>::new();
+        Ok(sys::receive(
+            &self.handle,
+            Some(&mut place),
+            None,
+            Some(timeout),
+        )?)
+    }
+
+    /// Returns the number of its handle.
+    pub(crate) fn number(&self) -> u64 {
+        self.handle.number()
+    }
+
     /// Announces something to the kernel: for what, the protocol between it and the server says.
     ///
     /// # Errors
@@ -79,13 +99,17 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Handles a request, then replies and receives the next one by one call.
+    /// Handles a request, then replies and receives the next one by one call. Of an interrupt the handler hears
+    /// nothing: the call has returned, that is all.
     fn answer(
         &self,
         handler: &mut impl Handler,
         place: &mut Place<FIRST>,
         timeout: Option<Duration>,
     ) -> Result<(), nix::errno::Errno> {
+        if place.is_interrupt() {
+            return sys::receive(&self.handle, Some(place), None, timeout);
+        }
         let number = place.message.request;
         let reply = self.handled(handler, place);
         sys::receive(&self.handle, Some(place), Some((number, &reply)), timeout)
@@ -97,6 +121,9 @@ impl Endpoint {
         handler: &mut impl Handler,
         place: &Place<FIRST>,
     ) -> Result<(), nix::errno::Errno> {
+        if place.is_interrupt() {
+            return Ok(());
+        }
         let number = place.message.request;
         let reply = self.handled(handler, place);
         sys::receive::<FIRST>(&self.handle, None, Some((number, &reply)), None)

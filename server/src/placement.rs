@@ -27,6 +27,8 @@ pub struct EndpointState {
     pub received: u64,
     /// Those from another core than the server's.
     pub crossings: u64,
+    /// Interrupts of devices that servers have received.
+    pub interrupts: u64,
     /// Processor time of the server's process.
     pub busy: Duration,
     /// Cores on which its first thread may run, by the node's numbers.
@@ -84,6 +86,7 @@ impl From<&EndpointInfo> for EndpointState {
             served: info.served,
             received: info.received,
             crossings: info.crossings,
+            interrupts: info.interrupts,
             busy: Duration::from_nanos(info.busy_ns),
             cores: (0..NODE_CPUS_MAX as u32).filter(is_in).collect(),
         }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use insula_abi::pci::PCI_INTERRUPTED;
 use insula_abi::server::{
     ENDPOINT_CORES_WORDS, EndpointInfo, MESSAGE_FOREVER, Message, Reply, SYS_ENDPOINT_CLOSE,
     SYS_ENDPOINT_CREATE, SYS_ENDPOINT_LIST, SYS_ENDPOINT_OPEN, SYS_ENDPOINT_PLACE,
@@ -17,6 +18,13 @@ use crate::Announcement;
 /// A handle of an endpoint, closed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Handle(u64);
+
+impl Handle {
+    /// Returns its number.
+    pub(crate) fn number(&self) -> u64 {
+        self.0
+    }
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -103,6 +111,11 @@ impl<const FIRST: usize> Place<FIRST> {
             message: Message::default(),
             first: [0; FIRST],
         }
+    }
+
+    /// Whether it is an interrupt, to which nothing is replied.
+    pub(crate) fn is_interrupt(&self) -> bool {
+        (self.message.sender, self.message.operation) == (0, PCI_INTERRUPTED)
     }
 }
 

@@ -32,12 +32,17 @@ pub(crate) fn constants() -> Facts {
         INSULA_SYS_PCI_READ = rust::SYS_PCI_READ,
         INSULA_SYS_PCI_MAP = rust::SYS_PCI_MAP,
         INSULA_SYS_PCI_ALLOCATE = rust::SYS_PCI_ALLOCATE,
+        INSULA_SYS_PCI_INTERRUPT = rust::SYS_PCI_INTERRUPT,
         INSULA_PCI_BARS = rust::PCI_BARS,
         INSULA_PCI_DECODE = rust::PCI_DECODE,
         INSULA_PCI_DMA = rust::PCI_DMA,
         INSULA_PCI_BLOCK_MAX = rust::PCI_BLOCK_MAX,
         INSULA_PCI_MEMORY_MAX = rust::PCI_MEMORY_MAX,
         INSULA_PCI_MAPPINGS_MAX = rust::PCI_MAPPINGS_MAX,
+        INSULA_PCI_MESSAGES_MAX = rust::PCI_MESSAGES_MAX,
+        INSULA_PCI_INTERRUPTS_MAX = rust::PCI_INTERRUPTS_MAX,
+        INSULA_PCI_NO_ENDPOINT = rust::PCI_NO_ENDPOINT.cast_signed(),
+        INSULA_PCI_INTERRUPTED = rust::PCI_INTERRUPTED,
     });
     facts
 }

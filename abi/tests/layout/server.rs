@@ -33,8 +33,8 @@ pub(crate) fn structures() -> Facts {
         EndpointInfo,
         "insula_server_endpoint",
         [
-            name, server, threads, waiting, queued, served, reserved, received, crossings, busy_ns,
-            cores
+            name, server, threads, waiting, queued, served, reserved, received, crossings,
+            interrupts, busy_ns, cores
         ]
     );
     facts

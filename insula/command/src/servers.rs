@@ -125,6 +125,7 @@ mod tests {
             served: 0,
             received: 1_000_000,
             crossings: 20,
+            interrupts: 0,
             busy_ns: 1_234_567_890,
             cpus: "1-2".parse().unwrap(),
         };

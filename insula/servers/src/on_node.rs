@@ -32,6 +32,8 @@ pub struct ServedEndpoint {
     pub received: u64,
     /// Those from another core than the server's.
     pub crossings: u64,
+    /// Interrupts of devices that servers have received.
+    pub interrupts: u64,
     /// Processor time of the server's process, in ns.
     pub busy_ns: u64,
     /// Cores on which it may run, by the node's numbers.
@@ -49,6 +51,7 @@ impl From<EndpointState> for ServedEndpoint {
             served: state.served,
             received: state.received,
             crossings: state.crossings,
+            interrupts: state.interrupts,
             busy_ns: u64::try_from(state.busy.as_nanos()).unwrap_or(u64::MAX),
             cpus: CpuList(state.cores),
         }

@@ -291,6 +291,7 @@ mod tests {
                 served: 0,
                 received,
                 crossings: received / 2,
+                interrupts: 0,
                 busy_ns: ms * 500_000,
                 cpus: CpuList(vec![0]),
             }],

@@ -2,9 +2,11 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use insula_abi::channel::{DOORBELL_APIC_SHIFT, DOORBELL_VALID};
+use insula_abi::pci::PCI_INTERRUPTS_MAX;
 use insula_bare::called::{self, SharedPage};
 use insula_bare::per_core::{self, PerCore};
 use insula_bare::{apic, cpu, program_mode};
@@ -17,6 +19,8 @@ pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 pub const DOORBELL_VECTOR: u8 = 0x31;
 /// Vector by which cores of this kernel wake each other and request TLB flushes.
 pub(super) const WAKE_VECTOR: u8 = 0x32;
+/// Vectors of PCI functions' messages.
+pub(crate) const MESSAGE_VECTORS: Range<u8> = 0x40..0x40 + PCI_INTERRUPTS_MAX as u8;
 
 /// Size of a core's stack, in bytes.
 pub(crate) const STACK_SIZE: usize = 64 << 10;
@@ -71,10 +75,16 @@ pub(crate) fn wake(core: u32) {
     }
 }
 
+/// Returns the APIC id of a core.
+pub(crate) fn apic_id(core: u32) -> Option<u32> {
+    let apic_ids = APIC_IDS.get()?;
+    apic_ids.get(core as usize).copied()
+}
+
 /// Interrupts a core, so that it services pending work; the calling core does so before it next
 /// enters a program.
 pub(crate) fn interrupt(core: u32) {
-    if let Some(&apic_id) = APIC_IDS.get().and_then(|ids| ids.get(core as usize)) {
+    if let Some(apic_id) = apic_id(core) {
         // Of a shared core, which is the only one, all vectors but the doorbell's are the base's.
         let vector = called::page().map_or(WAKE_VECTOR, SharedPage::vector);
         apic::send_ipi(apic_id, vector);

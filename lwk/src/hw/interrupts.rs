@@ -7,12 +7,15 @@ use insula_bare::{apic, trap};
 use spin::Once;
 
 use crate::hw::cores::{
-    CORES_MAX, DOORBELL_VECTOR, RESCHEDULE_VECTOR, WAKE_VECTOR, mark_interrupted, number,
+    CORES_MAX, DOORBELL_VECTOR, MESSAGE_VECTORS, RESCHEDULE_VECTOR, WAKE_VECTOR, mark_interrupted,
+    number,
 };
 use crate::hw::{clock, log, power, tlb};
 
 /// The base has rung the doorbell, and no core has serviced it yet.
 static DOORBELL_PENDING: AtomicBool = AtomicBool::new(false);
+/// Messages of PCI functions that have come and that nobody has taken: a bit for each of [`MESSAGE_VECTORS`].
+static MESSAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Words of the base's, one for each core, where it stores when it has handled a doorbell.
 static HANDLED_AT: [Once<&'static AtomicU64>; CORES_MAX] = [const { Once::new() }; CORES_MAX];
@@ -77,6 +80,9 @@ fn handle_vector(vector: u8) {
         RESCHEDULE_VECTOR if number() == 0 => log::count_resched(),
         DOORBELL_VECTOR => mark_doorbell(),
         WAKE_VECTOR => tlb::handle_requests(),
+        vector if MESSAGE_VECTORS.contains(&vector) => {
+            note_message(usize::from(vector - MESSAGE_VECTORS.start));
+        }
         power::BUTTON_VECTOR => power::off("the power button was pressed"),
         _ => {}
     }
@@ -95,4 +101,17 @@ pub(crate) fn is_doorbell_pending() -> bool {
 /// Returns whether the base's doorbell is to be serviced; the caller does that.
 pub(crate) fn take_doorbell() -> bool {
     DOORBELL_PENDING.swap(false, Ordering::AcqRel)
+}
+
+/// Notes that a message has come, by the index of its vector.
+pub(crate) fn note_message(index: usize) {
+    MESSAGES.fetch_or(1 << index, Ordering::Release);
+}
+
+/// Returns the messages that have come, a bit for each; the caller delivers them.
+pub(crate) fn take_messages() -> u64 {
+    match MESSAGES.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => MESSAGES.swap(0, Ordering::AcqRel),
+    }
 }

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use insula_abi::pci::PCI_INTERRUPTED;
 use insula_abi::server::MESSAGE_WORDS;
 
 /// A part of a process's memory.
@@ -114,6 +115,17 @@ impl<T> Request<T> {
 }
 
 impl<T> Request<T> {
+    /// Whether it is an interrupt, to which nothing is replied.
+    #[must_use]
+    pub fn is_interrupt(&self) -> bool {
+        self.sender.is_none() && self.operation == PCI_INTERRUPTED
+    }
+
+    /// Interrupts are received before all others, then those of a higher rank.
+    fn precedence(&self) -> (bool, u32) {
+        (self.is_interrupt(), self.rank)
+    }
+
     /// Returns the bytes that a server may read.
     #[must_use]
     pub fn readable_length(&self) -> u64 {
@@ -156,6 +168,8 @@ pub struct EndpointLoad {
     pub received: u64,
     /// Those from another core than the server's.
     pub crossings: u64,
+    /// Interrupts that servers have received.
+    pub interrupts: u64,
 }
 
 /// An endpoint.
@@ -166,7 +180,8 @@ pub struct Endpoint<T> {
     last_server: u64,
     received: u64,
     crossings: u64,
-    /// By falling rank, and the order of their arrival.
+    interrupts: u64,
+    /// Interrupts, then requests by falling rank, each in the order of their arrival.
     queued: VecDeque<Box<Request<T>>>,
     /// Requests that a server has, by number; `None` while one is taken out.
     served: BTreeMap<u64, Option<Box<Request<T>>>>,
@@ -181,6 +196,7 @@ impl<T> Default for Endpoint<T> {
             last_server: 0,
             received: 0,
             crossings: 0,
+            interrupts: 0,
             queued: VecDeque::new(),
             served: BTreeMap::new(),
             receivers: VecDeque::new(),
@@ -246,15 +262,31 @@ impl<T> Endpoint<T> {
 
     /// Adds a request, behind those of its rank or a higher one.
     pub fn queue(&mut self, request: Box<Request<T>>) {
-        let rank = request.rank;
-        let place = self.queued.partition_point(|other| other.rank >= rank);
+        let own = request.precedence();
+        let place = self
+            .queued
+            .partition_point(|other| other.precedence() >= own);
         self.queued.insert(place, request);
+    }
+
+    /// Adds an interrupt for the server of a generation. Returns whether it was added: not if the same one waits to be
+    /// received, or that server has gone.
+    pub fn queue_interrupt(&mut self, generation: u64, interrupt: Box<Request<T>>) -> bool {
+        let mut waiting = self.queued.iter().take_while(|one| one.is_interrupt());
+        let is_there = waiting.any(|one| one.words == interrupt.words);
+        let is_added = self.server == generation && !is_there;
+        if is_added {
+            self.queue(interrupt);
+        }
+        is_added
     }
 
     /// Adds a request before all of its rank: it was received, but could not be handed over.
     pub fn queue_again(&mut self, request: Box<Request<T>>) {
-        let rank = request.rank;
-        let place = self.queued.partition_point(|other| other.rank > rank);
+        let own = request.precedence();
+        let place = self
+            .queued
+            .partition_point(|other| other.precedence() > own);
         self.queued.insert(place, request);
     }
 
@@ -275,6 +307,11 @@ impl<T> Endpoint<T> {
         self.crossings += u64::from(crosses);
     }
 
+    /// Counts an interrupt that a server has received.
+    pub fn count_interrupt(&mut self) {
+        self.interrupts += 1;
+    }
+
     /// Returns what there is to do.
     #[must_use]
     pub fn load(&self) -> EndpointLoad {
@@ -284,6 +321,7 @@ impl<T> Endpoint<T> {
             waiting: self.receivers.len(),
             received: self.received,
             crossings: self.crossings,
+            interrupts: self.interrupts,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::task::reap::{self, end_thread};
 use crate::task::run_queue::{enqueue, enqueue_front, has_more, next_priority, take_next};
 use crate::task::thread::Thread;
 use crate::task::{
-    blocked, dump, leaving, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
+    blocked, dump, irq, leaving, loader, placement, proxy_signals, rseq, service, stop, wake_up_new,
 };
 
 /// Main loop of a core.
@@ -54,6 +54,7 @@ fn service_pending() {
     shared_core::leave_if_interrupted();
     ack_interrupts();
     service_base();
+    irq::deliver();
     blocked::expire(number());
     waiting::poll_waiting();
 }

@@ -2,7 +2,9 @@
 
 use alloc::boxed::Box;
 
-use insula_abi::pci::{PCI_BLOCK_MAX, PCI_DECODE, PCI_DMA, PciFunction, PciMemory};
+use insula_abi::pci::{
+    PCI_BLOCK_MAX, PCI_DECODE, PCI_DMA, PCI_NO_ENDPOINT, PciFunction, PciMemory,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::base::polling;
@@ -17,7 +19,7 @@ use crate::syscall::memory_lock::is_capable;
 use crate::task::address_space::AddressSpace;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
-use crate::task::{pci, process_table};
+use crate::task::{endpoint, pci, process_table};
 
 /// `CAP_SYS_RAWIO`.
 const RAW_IO: u64 = 17;
@@ -85,6 +87,19 @@ pub(super) fn enable(thread: &mut Thread, [address, flags, ..]: [u64; 6]) -> Res
         0 => pci::enable(&thread.process, address, flags).map(|()| 0),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Has a message arrive at an endpoint, or at none.
+pub(super) fn interrupt(
+    thread: &mut Thread,
+    [address, message, endpoint, ..]: [u64; 6],
+) -> Result<u64, Errno> {
+    pci::check_claim(&thread.process, address)?;
+    let endpoint = match endpoint {
+        PCI_NO_ENDPOINT => None,
+        handle => Some(endpoint::find(&thread.process, handle, true)?),
+    };
+    pci::interrupt(&thread.process, (address, message), endpoint).map(|()| 0)
 }
 
 /// Reads configuration space.

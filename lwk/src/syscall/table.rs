@@ -423,6 +423,7 @@ table! {
     1037 pci_read => [immediate pci::read],
     1038 pci_map => [local pci::map],
     1039 pci_allocate => [local pci::allocate],
+    1040 pci_interrupt => [immediate pci::interrupt],
 }
 
 #[cfg(test)]

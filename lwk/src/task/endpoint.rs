@@ -283,11 +283,19 @@ impl Handle {
         queues.queue(request);
         let receiver = queues.take_receiver();
         drop(queues);
-        if let Some(mut receiver) = receiver {
-            // It receives the request by itself.
-            receiver.receiver.repeat_call();
-            run_queue::enqueue(receiver.receiver);
+        receiver.map(receive_by_itself);
+    }
+
+    /// Queues an interrupt for this server. Returns the core of the thread that has waited for it, if one has.
+    /// Does not wait itself.
+    pub(crate) fn interrupt(&self, request: ThreadRequest) -> Option<u32> {
+        let mut queues = self.queues.lock();
+        if !queues.queue_interrupt(self.generation, request) {
+            return None;
         }
+        let receiver = queues.take_receiver();
+        drop(queues);
+        receiver.map(receive_by_itself)
     }
 
     /// Queues a request again that was received, but could not be handed over.
@@ -350,6 +358,11 @@ impl Handle {
         });
     }
 
+    /// Counts an interrupt that this server was given.
+    pub(crate) fn count_interrupt(&self) {
+        self.queues.lock().count_interrupt();
+    }
+
     /// Takes out a request that this server has.
     ///
     /// # Errors
@@ -399,6 +412,15 @@ impl Handle {
             (Ok(()), _) => {}
         }
     }
+}
+
+/// Has a thread that waits for requests make its call again, which receives them. Returns its core.
+fn receive_by_itself(receiver: ThreadReceiver) -> u32 {
+    let mut thread = receiver.receiver;
+    let core = thread.core;
+    thread.repeat_call();
+    run_queue::enqueue(thread);
+    core
 }
 
 /// Has the sender of a request go on, if it has one.

@@ -81,9 +81,9 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     } = *next;
     thread.become_leader();
     thread.process.exec_thread.store(0, Ordering::Release);
+    pci::release_all(thread.process.pages().number());
     let ended = endpoint::close_all(thread.process.pages().number());
     ended.into_iter().for_each(socket::end_all);
-    pci::release_all(thread.process.pages().number());
     set_name(thread, buffer, &arguments.path).await;
     thread.release_robust_futexes().await;
     if let Err(error) = replace_mm(thread, buffer).await {

@@ -145,9 +145,9 @@ impl Process {
             self.mm().note_leaving(&self.pages);
             self.complete_vfork();
             blocked::interrupt(self.pages.number(), |_| true);
+            pci::release_all(self.pages.number());
             let ended = endpoint::close_all(self.pages.number());
             ended.into_iter().for_each(socket::end_all);
-            pci::release_all(self.pages.number());
             mounted::remove(self);
             polling::poll_all();
         }

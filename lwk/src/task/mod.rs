@@ -20,6 +20,7 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod idle;
 pub(crate) mod image;
+pub(crate) mod irq;
 pub(crate) mod layout;
 pub(crate) mod leaving;
 pub(crate) mod load;

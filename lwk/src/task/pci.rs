@@ -7,16 +7,21 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use insula_abi::pci::PCI_DECODE;
 use insula_bare::memory::{FRAME_SIZE, PhysAddr};
 
 use crate::hw::boot_info::acpi::PciBus;
 use crate::hw::clock;
 use crate::hw::memory::room::has_room;
 use crate::hw::pci::ConfigSpace;
+use crate::hw::shared_core;
 use crate::info;
 use crate::model::errno::Errno;
 use crate::model::pci::claims::{Claims, Ready};
-use crate::model::pci::function::{Config, Function};
+use crate::model::pci::config::Config;
+use crate::model::pci::function::Function;
+use crate::task::endpoint::Handle;
+use crate::task::irq::{self, Message};
 use crate::task::process::Process;
 use crate::task::shared_object::SharedObject;
 
@@ -104,13 +109,27 @@ pub(crate) fn step_claim(process: &Process, address: u64) -> Result<Ready, Errno
 /// # Errors
 /// As of [`Claims::release`].
 pub(crate) fn release(process: &Process, address: u64) -> Result<(), Errno> {
-    let memory = CLAIMS.lock().release(address, process.pages().number());
+    let number = process.pages().number();
+    let mut claims = CLAIMS.lock();
+    if claims.granted(address, number).is_ok() {
+        irq::remove(|message| message.function == address);
+    }
+    let memory = claims.release(address, number);
+    drop(claims);
     memory.map(drop)
 }
 
 /// Releases all functions of a process, by its number: it exits, or executes another program.
 pub(super) fn release_all(process: u64) {
-    let memory = CLAIMS.lock().release_all(process);
+    let mut claims = CLAIMS.lock();
+    irq::remove(|message| {
+        let mut all = claims.all();
+        all.any(|(function, owner)| {
+            owner == Some(process) && u64::from(function.address) == message.function
+        })
+    });
+    let memory = claims.release_all(process);
+    drop(claims);
     drop(memory);
 }
 
@@ -129,10 +148,39 @@ pub(crate) fn check_claim(process: &Process, address: u64) -> Result<(), Errno> 
 /// [`Errno::ENODEV`], [`Errno::EACCES`].
 pub(crate) fn enable(process: &Process, address: u64, flags: u64) -> Result<(), Errno> {
     let mut claims = CLAIMS.lock();
-    claims
-        .granted(address, process.pages().number())?
-        .enable(flags);
+    let mut grant = claims.granted(address, process.pages().number())?;
+    if flags & PCI_DECODE == 0 {
+        irq::remove(|message| message.function == address);
+    }
+    grant.enable(flags);
     Ok(())
+}
+
+/// Has a message of a function arrive at an endpoint that the process serves; at none, masks it.
+///
+/// # Errors
+/// [`Errno::ENODEV`], [`Errno::EACCES`], [`Errno::EINVAL`], [`Errno::ENOSPC`], [`Errno::ENOMEM`],
+/// [`Errno::EOPNOTSUPP`].
+pub(crate) fn interrupt(
+    process: &Process,
+    (address, number): (u64, u64),
+    endpoint: Option<Handle>,
+) -> Result<(), Errno> {
+    let message = Message {
+        function: address,
+        number,
+    };
+    let mut claims = CLAIMS.lock();
+    let mut grant = claims.granted(address, process.pages().number())?;
+    let entry = PhysAddr(grant.message(number)?);
+    match endpoint {
+        _ if shared_core::is_shared() => Err(Errno::EOPNOTSUPP),
+        Some(endpoint) => irq::add(message, entry, endpoint),
+        None => {
+            irq::remove(|other| other == message);
+            Ok(())
+        }
+    }
 }
 
 /// Reads configuration space.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{BlockDevice, DeviceError, FileDevice, ServedDevice};
-use crate::nvme::{self, Limits, Nvme, REGISTER_BYTES};
+use crate::nvme::{self, Completions, Limits, Nvme, REGISTER_BYTES};
 use crate::pci::{self, AddressError, ClaimedFunction, PciAddress};
 use crate::{Client, Error};
 
@@ -71,16 +71,17 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// Opens the device. Waits for a server that does not run yet.
+    /// Opens the device. Waits for a server that does not run yet. `completions`: of an NVMe controller.
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn open(&self) -> Result<Box<dyn BlockDevice>, SourceError> {
+    pub fn open(&self, completions: Completions) -> Result<Box<dyn BlockDevice>, SourceError> {
         match self {
             Self::File(path) => Ok(Box::new(FileDevice::open(path)?)),
             Self::Nvme(address) => {
                 let function = ClaimedFunction::claim(*address, 0, REGISTER_BYTES)?;
-                Ok(Box::new(Nvme::start(function, Limits::default())?))
+                let nvme = Nvme::start(function, Limits::default(), completions)?;
+                Ok(Box::new(nvme))
             }
             Self::Server(name) => Ok(Box::new(ServedDevice::open(server(name)?)?)),
         }
@@ -118,7 +119,10 @@ mod tests {
     fn a_linux_gives_no_controllers_and_has_no_servers() {
         for source in ["nvme:01:00.0", "server:block"] {
             let source: Source = source.parse().unwrap();
-            let refused = source.open().err().map(|error| error.to_string());
+            let refused = source
+                .open(Completions::Interrupts)
+                .err()
+                .map(|error| error.to_string());
             assert!(refused.is_some_and(|text| text.contains("lightweight kernel")));
         }
     }

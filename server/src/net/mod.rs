@@ -33,7 +33,7 @@ mod wire;
 
 pub use network::Network;
 pub use nic::{FRAME_MAX, Nic};
-pub use serve::{ServeError, serve};
+pub use serve::{Arrivals, ServeError, serve};
 pub use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
 pub use stack::Addressing;
 

@@ -1,6 +1,7 @@
 //! All sockets of a server's clients.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use insula_abi::net::ready;
 use nix::errno::Errno;
@@ -81,6 +82,26 @@ impl<N: Nic> Network<N> {
             }
         }
         Ok(is_busy)
+    }
+
+    /// Whether the card can interrupt when a frame arrives.
+    pub(super) fn can_interrupt(&mut self) -> bool {
+        self.stack.nic().can_interrupt()
+    }
+
+    /// Has the card interrupt when a frame arrives, if it can. Returns for how long there is nothing to do but for
+    /// frames and requests: at most that long; [`Duration::ZERO`] if there is something.
+    pub(super) fn rest(&mut self, at_most: Duration) -> Duration {
+        let due_after = self.stack.due_after().unwrap_or(at_most);
+        match due_after.is_zero() || !self.stack.nic().expect_interrupt(true) {
+            true => Duration::ZERO,
+            false => due_after.min(at_most),
+        }
+    }
+
+    /// Has the card not interrupt: it is looked at.
+    pub(super) fn end_rest(&mut self) {
+        self.stack.nic().expect_interrupt(false);
     }
 
     /// Takes what the kernel is to be told of sockets that have changed.

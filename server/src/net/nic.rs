@@ -31,6 +31,18 @@ pub trait Nic {
     /// As of [`Nic::receive`].
     fn flush(&mut self) -> Result<(), Self::Error>;
 
+    /// Whether the card can interrupt when a frame arrives.
+    fn can_interrupt(&self) -> bool {
+        false
+    }
+
+    /// Has the card interrupt when the next frame arrives, or not any more. Returns whether it will: not if a frame
+    /// is there already.
+    fn expect_interrupt(&mut self, is_expected: bool) -> bool {
+        let _ = is_expected;
+        false
+    }
+
     /// Looks whether the card works.
     ///
     /// # Errors

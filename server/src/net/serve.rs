@@ -7,8 +7,9 @@ use super::nic::Nic;
 use crate::command::EndSignals;
 use crate::{Endpoint, Error};
 
-/// Time without traffic for which the card is looked at without a pause; then with pauses that grow up
-/// to the longest one. Requests end a pause; frames wait for its end.
+/// Time without traffic for which the card is looked at without a pause. Then it interrupts when a frame arrives; if
+/// it cannot, it is looked at with pauses that grow up to the longest one, and frames wait for the end of a pause.
+/// Requests end each wait.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -46,6 +47,15 @@ impl Pauses {
     }
 }
 
+/// How the card's frames are found after a time without traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// The card is looked at, with pauses.
+    Polled,
+    /// The card interrupts: its message arrives at the endpoint.
+    Interrupts,
+}
+
 /// Serves a network until a signal asks for the end. `found` is called with the address each time that
 /// it changes.
 ///
@@ -54,6 +64,7 @@ impl Pauses {
 pub fn serve<N: Nic>(
     endpoint: &Endpoint,
     network: &mut Network<N>,
+    arrivals: Arrivals,
     signals: &EndSignals,
     mut found: impl FnMut(&Network<N>),
 ) -> Result<(), ServeError<N::Error>> {
@@ -64,6 +75,7 @@ pub fn serve<N: Nic>(
         last_traffic: began,
         pause: Duration::ZERO,
     };
+    let rests = arrivals == Arrivals::Interrupts && network.can_interrupt();
     let mut is_busy = false;
     while !signals.have_come() {
         let now_ms = began.elapsed().as_millis() as i64;
@@ -77,7 +89,15 @@ pub fn serve<N: Nic>(
             network.check().map_err(ServeError::Card)?;
             checked = Instant::now();
         }
-        is_busy = match endpoint.serve_waiting(network, pauses.next(is_busy)) {
+        let pause = match pauses.next(is_busy) {
+            pause if rests && !pause.is_zero() => network.rest(CHECK),
+            pause => pause,
+        };
+        let served = endpoint.serve_waiting(network, pause);
+        if rests {
+            network.end_rest();
+        }
+        is_busy = match served {
             Ok(handled) => handled > 0,
             Err(Error::Interrupted) => false,
             Err(error) => return Err(error.into()),

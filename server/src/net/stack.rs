@@ -1,6 +1,7 @@
 //! The network stack of a card: `smoltcp`, its sockets, and its own address.
 
 use std::fmt;
+use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::{dhcpv4, tcp};
@@ -104,6 +105,17 @@ impl<N: Nic> Stack<N> {
     /// Looks whether the card works.
     pub(super) fn check(&self) -> Result<(), N::Error> {
         self.wire.nic.check()
+    }
+
+    /// Returns the card.
+    pub(super) fn nic(&mut self) -> &mut N {
+        &mut self.wire.nic
+    }
+
+    /// Returns when something is due, from the last poll on; `None` if nothing is until a frame arrives.
+    pub(super) fn due_after(&mut self) -> Option<Duration> {
+        let delay = self.interface.poll_delay(self.now, &self.sockets)?;
+        Some(Duration::from_micros(delay.total_micros()))
     }
 
     /// Takes what has arrived, and sends what is due. `admits` says whether the first segment of a

@@ -55,11 +55,13 @@ impl Command {
         Self::new(opcode::SET_FEATURES, 0, [NUMBER_OF_QUEUES, 0, 0])
     }
 
-    /// Creates a completion queue without interrupts (5.3).
-    pub(super) fn create_completion_queue(queue: u16, entries: u16) -> Self {
+    /// Creates a completion queue, which interrupts by the first message or not at all (5.3).
+    pub(super) fn create_completion_queue(queue: u16, entries: u16, interrupts: bool) -> Self {
         const CONTIGUOUS: u32 = 1;
+        const INTERRUPTS: u32 = 2;
         let size = u32::from(entries - 1) << 16 | u32::from(queue);
-        Self::new(opcode::CREATE_COMPLETION, 0, [size, CONTIGUOUS, 0])
+        let flags = CONTIGUOUS | if interrupts { INTERRUPTS } else { 0 };
+        Self::new(opcode::CREATE_COMPLETION, 0, [size, flags, 0])
     }
 
     /// Creates a submission queue, whose completions are in the queue of the same number (5.4).

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::command::{COMMAND_SIZE, COMPLETION_SIZE, Command, Completion};
 use super::queue::Queue;
-use super::{ADMINISTRATION, Error, PAGE};
+use super::{ADMINISTRATION, Completions, Error, PAGE};
 use crate::pci::Device;
 
 /// Registers.
@@ -71,12 +71,19 @@ pub(super) struct Controller<D: Device> {
     capabilities: Capabilities,
     administration: Option<Queue<D::Memory>>,
     limit: Duration,
+    /// Whether it interrupts.
+    interrupts: bool,
     is_stopped: bool,
 }
 
 impl<D: Device> Controller<D> {
     /// Starts a controller.
-    pub(super) fn start(device: D, entries: u16, limit: Duration) -> Result<Self, Error> {
+    pub(super) fn start(
+        device: D,
+        entries: u16,
+        limit: Duration,
+        completions: Completions,
+    ) -> Result<Self, Error> {
         let capabilities = Capabilities::read(&device)?;
         let end = register::DOORBELLS + 4 * capabilities.distance;
         if device.size() < end {
@@ -87,9 +94,14 @@ impl<D: Device> Controller<D> {
             capabilities,
             administration: None,
             limit,
+            interrupts: false,
             is_stopped: false,
         };
         controller.disable()?;
+        controller.interrupts = match completions {
+            Completions::Polled => false,
+            Completions::Interrupts => controller.device.enable_interrupt(),
+        };
         let queue = controller.new_queue(ADMINISTRATION, entries)?;
         controller.enable(&queue, entries)?;
         controller.administration = Some(queue);
@@ -186,7 +198,7 @@ impl<D: Device> Controller<D> {
         let (submissions, completions) = queue.device_addresses();
         let entries = self.entries(entries);
         self.administer(Command::one_queue_pair())?;
-        let create = Command::create_completion_queue(number, entries);
+        let create = Command::create_completion_queue(number, entries, self.interrupts);
         self.administer(create.with_data(completions, 0))?;
         let create = Command::create_submission_queue(number, entries);
         self.administer(create.with_data(submissions, 0))?;
@@ -243,6 +255,8 @@ impl<D: Device> Controller<D> {
     ) -> Result<Completion, Error> {
         /// Looks at memory, each followed by one at the clock and at a register, which is dear.
         const LOOKS: u32 = 1000;
+        /// Most time without a look at the controller's state.
+        const WAIT: Duration = Duration::from_secs(1);
         let began = Instant::now();
         loop {
             for _ in 0..LOOKS {
@@ -256,6 +270,7 @@ impl<D: Device> Controller<D> {
                 GONE => return Err(Error::Gone),
                 status if status & FATAL != 0 => return Err(Error::Fatal),
                 _ if began.elapsed() > limit => return Err(Error::TimedOut("complete a command")),
+                _ if self.interrupts => self.device.wait(limit.min(WAIT)),
                 _ => std::thread::yield_now(),
             }
         }

@@ -1,6 +1,7 @@
 //! Driver of NVMe controllers.
 //!
-//! One queue pair for administration and one for I/O, whose completions are polled. Data go through a
+//! One queue pair for administration and one for I/O. For completions the driver looks a while, then waits for an
+//! interrupt (MSI-X), if the device can interrupt. Data go through a
 //! buffer that the device reaches, with a list of its pages (PRP). One command at a time is under way.
 //!
 //! Each wait has a limit. A controller that exceeds it, that reports a fatal error or that has gone is
@@ -56,6 +57,25 @@ impl Default for Limits {
     }
 }
 
+/// How the driver learns that a command is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completions {
+    /// It looks until it is. Other threads of the core run between looks.
+    Polled,
+    /// It looks for some microseconds, then waits for an interrupt, if there can be one.
+    Interrupts,
+}
+
+impl From<bool> for Completions {
+    /// Returns what an option `--poll` asks for.
+    fn from(poll: bool) -> Self {
+        match poll {
+            true => Self::Polled,
+            false => Self::Interrupts,
+        }
+    }
+}
+
 /// An NVMe controller, and the first namespace that it has. Shut down when it is dropped.
 #[derive(Debug)]
 pub struct Nvme<D: Device> {
@@ -74,8 +94,9 @@ impl<D: Device> Nvme<D> {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn start(device: D, limits: Limits) -> Result<Self, Error> {
-        let mut controller = Controller::start(device, ENTRIES, limits.administration)?;
+    pub fn start(device: D, limits: Limits, completions: Completions) -> Result<Self, Error> {
+        let limit = limits.administration;
+        let mut controller = Controller::start(device, ENTRIES, limit, completions)?;
         let mut buffer = controller.allocate(BUFFER)?;
         let features = identify::features(&mut controller, &buffer)?;
         let namespace = identify::first_namespace(&mut controller, &buffer)?;

@@ -1,10 +1,13 @@
 //! Functions of the node.
 
+use std::time::Duration;
+
 use insula_abi::pci::{PCI_BARS, PCI_DECODE, PCI_DMA, PciFunction};
 use nix::errno::Errno;
 
 use super::sys::{self, Registers};
 use super::{Device, PciAddress, SmallRegisters};
+use crate::Endpoint;
 
 pub use super::sys::Memory;
 
@@ -92,6 +95,18 @@ pub fn functions() -> Result<Vec<FunctionState>, Error> {
 pub struct ClaimedFunction {
     registers: Registers,
     claim: Claim,
+    /// Where its first message arrives.
+    interrupts: Option<Endpoint>,
+}
+
+/// Has the first message of a function that this process has claimed arrive at an endpoint: whoever serves there
+/// goes on then ([`Endpoint::serve_waiting`]).
+///
+/// # Errors
+/// [`Errno::EOPNOTSUPP`] if the function or the node cannot do that; [`Errno::ENOSPC`], [`Errno::ENOMEM`].
+pub fn interrupt(address: PciAddress, endpoint: &Endpoint) -> Result<(), Errno> {
+    const FIRST: u64 = 0;
+    sys::interrupt(address.number(), FIRST, endpoint.number())
 }
 
 /// Released last, when nothing is mapped any more.
@@ -121,7 +136,11 @@ impl ClaimedFunction {
         let size = size.min(bytes).next_multiple_of(PAGE) as usize;
         let registers = Registers::map(address.number(), bar as u64, size).map_err(failed)?;
         sys::enable(address.number(), PCI_DECODE).map_err(failed)?;
-        Ok(Self { registers, claim })
+        Ok(Self {
+            registers,
+            claim,
+            interrupts: None,
+        })
     }
 
     /// Returns its address.
@@ -161,6 +180,22 @@ impl Device for ClaimedFunction {
 
     fn allocate(&mut self, bytes: usize) -> Result<Memory, Errno> {
         Memory::allocate(self.claim.0.number(), bytes)
+    }
+
+    /// Uses an endpoint of its own, of the function's name.
+    fn enable_interrupt(&mut self) -> bool {
+        let endpoint = Endpoint::create(&self.claim.0.to_string());
+        let is_routed = |endpoint: &Endpoint| interrupt(self.claim.0, endpoint).is_ok();
+        self.interrupts = endpoint.ok().filter(is_routed);
+        self.interrupts.is_some()
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        match &self.interrupts {
+            // Whether it has come, or the time is over: the caller looks at the device.
+            Some(endpoint) => drop(endpoint.wait_for_interrupt(timeout)),
+            None => std::thread::yield_now(),
+        }
     }
 }
 

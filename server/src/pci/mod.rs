@@ -8,7 +8,9 @@ mod function;
 mod sys;
 
 pub use address::{AddressError, PciAddress};
-pub use function::{ClaimedFunction, Error, FunctionState, Memory, functions};
+pub use function::{ClaimedFunction, Error, FunctionState, Memory, functions, interrupt};
+
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -43,6 +45,18 @@ pub trait Device {
     /// # Errors
     /// [`Errno::ENOMEM`].
     fn allocate(&mut self, bytes: usize) -> Result<Self::Memory, Errno>;
+
+    /// Has the device interrupt for [`Device::wait`], by its first message. Returns whether it can.
+    fn enable_interrupt(&mut self) -> bool {
+        false
+    }
+
+    /// Waits for an interrupt, unless one has come since the last call: no longer than a time, and less if
+    /// a signal comes. Lets others run if the device cannot interrupt.
+    fn wait(&mut self, timeout: Duration) {
+        let _ = timeout;
+        std::thread::yield_now();
+    }
 }
 
 /// A device that has registers of 8 and 16 bits as well, as those of virtio have.

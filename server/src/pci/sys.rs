@@ -9,8 +9,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
 use insula_abi::pci::{
-    PciFunction, PciMemory, SYS_PCI_ALLOCATE, SYS_PCI_CLAIM, SYS_PCI_ENABLE, SYS_PCI_LIST,
-    SYS_PCI_MAP, SYS_PCI_READ, SYS_PCI_RELEASE,
+    PciFunction, PciMemory, SYS_PCI_ALLOCATE, SYS_PCI_CLAIM, SYS_PCI_ENABLE, SYS_PCI_INTERRUPT,
+    SYS_PCI_LIST, SYS_PCI_MAP, SYS_PCI_READ, SYS_PCI_RELEASE,
 };
 use nix::errno::Errno;
 use nix::libc;
@@ -53,6 +53,12 @@ pub(super) fn read_config(address: u32, offset: u64) -> Result<u32, Errno> {
     // SAFETY: it touches no memory.
     let read = unsafe { call(SYS_PCI_READ, [address.into(), offset, 4, 0]) };
     read.map(|word| word as u32)
+}
+
+/// Has a message arrive at an endpoint of this process.
+pub(super) fn interrupt(address: u32, message: u64, endpoint: u64) -> Result<(), Errno> {
+    // SAFETY: it touches no memory.
+    unsafe { call(SYS_PCI_INTERRUPT, [address.into(), message, endpoint, 0]) }.map(drop)
 }
 
 fn unmap(start: NonNull<u8>, size: usize) {

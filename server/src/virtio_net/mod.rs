@@ -1,7 +1,7 @@
 //! Driver of virtio network cards.
 //!
-//! One queue for frames that arrive and one for those that leave, both polled: a server's core is busy
-//! while there is traffic. Each descriptor keeps its own buffer of 2 KiB, into and out of which frames
+//! One queue for frames that arrive and one for those that leave, both polled; only the first interrupts, and
+//! only when it is asked to. Each descriptor keeps its own buffer of 2 KiB, into and out of which frames
 //! are copied. Of what cards can do for their drivers nothing is used: frames have their usual size, and
 //! checksums are the network stack's.
 //!
@@ -41,6 +41,7 @@ pub struct VirtioNet<D: SmallRegisters> {
     /// Where the card is told of changes to each queue, and whether it is to be told.
     notify: [usize; 2],
     has_changed: [bool; 2],
+    can_interrupt: bool,
     address: [u8; 6],
 }
 
@@ -54,6 +55,8 @@ impl<D: SmallRegisters> VirtioNet<D> {
         registers.reset()?;
         registers.negotiate(ADDRESS | VERSION_1 | ACCESS_PLATFORM, ADDRESS | VERSION_1)?;
         registers.device.enable_dma(true)?;
+        registers.select_queue(RECEIVE, ENTRIES)?;
+        let can_interrupt = registers.set_queue_message();
         let (mut receive, first) = create_queue(&mut registers, RECEIVE)?;
         let (transmit, second) = create_queue(&mut registers, TRANSMIT)?;
         registers.begin();
@@ -67,6 +70,7 @@ impl<D: SmallRegisters> VirtioNet<D> {
             transmit,
             notify: [first, second],
             has_changed: [true, false],
+            can_interrupt,
             address,
         };
         card.tell();
@@ -142,6 +146,15 @@ impl<D: SmallRegisters> Nic for VirtioNet<D> {
     fn flush(&mut self) -> Result<(), Error> {
         self.tell();
         self.reclaim()
+    }
+
+    fn can_interrupt(&self) -> bool {
+        self.can_interrupt
+    }
+
+    fn expect_interrupt(&mut self, is_expected: bool) -> bool {
+        self.receive.expect_interrupt(is_expected);
+        is_expected && !self.receive.has_used()
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! A split virtqueue (2.7) whose descriptors each have a buffer of their own.
 
+use std::sync::atomic::{Ordering, fence};
+
 use super::error::Error;
 use crate::pci::DeviceMemory;
 
@@ -24,6 +26,8 @@ pub(super) struct Queue<M> {
     size: u16,
     /// Whether the device writes to the buffers, or reads them.
     is_written: bool,
+    /// Flags of the available ring.
+    flags: u32,
     /// Descriptors made available, and used ones that were taken, since the start.
     available: u16,
     used: u16,
@@ -41,13 +45,33 @@ impl<M: DeviceMemory> Queue<M> {
             buffers,
             size,
             is_written,
+            flags: NO_INTERRUPT,
             available: 0,
             used: 0,
             posted: vec![false; usize::from(size)],
             free: (0..size).rev().collect(),
         };
-        queue.parts.set_word(AVAILABLE, NO_INTERRUPT);
+        queue.tell_available();
         queue
+    }
+
+    /// Tells the device how far the available ring goes, and whether it is to interrupt.
+    fn tell_available(&mut self) {
+        let word = self.flags | u32::from(self.available) << 16;
+        self.parts.set_word(AVAILABLE, word);
+    }
+
+    /// Has the device interrupt when it has used a descriptor, or not.
+    pub(super) fn expect_interrupt(&mut self, is_expected: bool) {
+        self.flags = if is_expected { 0 } else { NO_INTERRUPT };
+        self.tell_available();
+        // The device writes its ring, then looks at the flag: here it is the other way round (2.7.7.2).
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the device has used a descriptor that was not taken back.
+    pub(super) fn has_used(&self) -> bool {
+        (self.parts.word(USED) >> 16) as u16 != self.used
     }
 
     /// Returns where the device finds its parts: descriptors, available and used ring.
@@ -85,8 +109,7 @@ impl<M: DeviceMemory> Queue<M> {
         self.parts.write(at, &number.to_le_bytes());
         self.posted[usize::from(number)] = true;
         self.available = self.available.wrapping_add(1);
-        let word = NO_INTERRUPT | u32::from(self.available) << 16;
-        self.parts.set_word(AVAILABLE, word);
+        self.tell_available();
     }
 
     /// Takes back the next descriptor that the device has used: its number, and how many bytes of its
@@ -95,8 +118,7 @@ impl<M: DeviceMemory> Queue<M> {
     /// # Errors
     /// [`Error::Malformed`].
     pub(super) fn take_used(&mut self) -> Result<Option<(u16, usize)>, Error> {
-        let index = (self.parts.word(USED) >> 16) as u16;
-        if index == self.used {
+        if !self.has_used() {
             return Ok(None);
         }
         let at = USED + 4 + 8 * usize::from(self.used % self.size);

@@ -16,6 +16,7 @@ mod common {
     pub(super) const STATUS: usize = 0x14;
     pub(super) const QUEUE_SELECT: usize = 0x16;
     pub(super) const QUEUE_SIZE: usize = 0x18;
+    pub(super) const QUEUE_MESSAGE: usize = 0x1a;
     pub(super) const QUEUE_ENABLE: usize = 0x1c;
     pub(super) const QUEUE_NOTIFY_OFFSET: usize = 0x1e;
     pub(super) const QUEUE_DESCRIPTORS: usize = 0x20;
@@ -123,6 +124,14 @@ impl<D: SmallRegisters> Registers<D> {
         let size = offered.min(most);
         self.device.write16(self.common(common::QUEUE_SIZE), size);
         Ok(size)
+    }
+
+    /// Has the selected queue interrupt by the first message. Returns whether it does.
+    pub(super) fn set_queue_message(&mut self) -> bool {
+        const FIRST: u16 = 0;
+        let at = self.common(common::QUEUE_MESSAGE);
+        self.device.write16(at, FIRST);
+        self.device.read16(at) == FIRST
     }
 
     /// Has the device use the selected queue, whose parts are at these addresses: descriptors, available

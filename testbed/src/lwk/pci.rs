@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use insula_abi::pci::{
-    PCI_BLOCK_MAX, PCI_DECODE, PCI_DMA, PCI_MEMORY_MAX, PciFunction, PciMemory, SYS_PCI_ALLOCATE,
-    SYS_PCI_CLAIM, SYS_PCI_ENABLE, SYS_PCI_LIST, SYS_PCI_MAP, SYS_PCI_READ, SYS_PCI_RELEASE,
+    PCI_BLOCK_MAX, PCI_DECODE, PCI_DMA, PCI_MEMORY_MAX, PCI_MESSAGES_MAX, PCI_NO_ENDPOINT,
+    PciFunction, PciMemory, SYS_PCI_ALLOCATE, SYS_PCI_CLAIM, SYS_PCI_ENABLE, SYS_PCI_INTERRUPT,
+    SYS_PCI_LIST, SYS_PCI_MAP, SYS_PCI_READ, SYS_PCI_RELEASE,
 };
+use insula_abi::server::{SYS_ENDPOINT_CLOSE, SYS_ENDPOINT_CREATE, SYS_ENDPOINT_OPEN};
 use insula_server::pci::PciAddress;
 use nix::errno::Errno;
 use nix::libc;
@@ -18,12 +20,13 @@ use super::{Named, ProbeError, call, in_a_child};
 
 const PAGE: u64 = 4096;
 /// All calls but the list.
-const CALLS: [u64; 6] = [
+const CALLS: [u64; 7] = [
     SYS_PCI_CLAIM,
     SYS_PCI_RELEASE,
     SYS_PCI_ENABLE,
     SYS_PCI_READ,
     SYS_PCI_MAP,
+    SYS_PCI_INTERRUPT,
     SYS_PCI_ALLOCATE,
 ];
 
@@ -35,6 +38,7 @@ pub(super) fn probe(address: &str, kills: u64) -> Result<(), ProbeError> {
     others_are_refused(address)?;
     wrong_calls_are_refused(address)?;
     registers_are_the_programs_alone(address)?;
+    wrong_interrupts_are_refused(address)?;
     memory_has_a_limit(address)?;
     make(SYS_PCI_RELEASE, [address, 0, 0, 0]).named("release")?;
     ends_at_random(address, kills)
@@ -96,7 +100,7 @@ fn others_are_refused(address: u64) -> Result<(), ProbeError> {
             )?;
         }
     }
-    for number in &CALLS[1..5] {
+    for number in &CALLS[1..6] {
         fails(
             "without a claim",
             make(*number, [address, 0, 4, PAGE]),
@@ -223,6 +227,33 @@ fn registers_are_the_programs_alone(address: u64) -> Result<(), ProbeError> {
     }
     on(libc::SYS_munmap, [start, PAGE, 0, 0, 0]).named("unmap")?;
     Ok(())
+}
+
+/// A message arrives only at an endpoint that the caller serves, and only while the function decodes.
+fn wrong_interrupts_are_refused(address: u64) -> Result<(), ProbeError> {
+    let name = b"interrupts";
+    let named = |number| {
+        let at = name.as_ptr().expose_provenance() as u64;
+        make(number, [at, name.len() as u64, 0, 0])
+    };
+    let own = named(SYS_ENDPOINT_CREATE).named("an endpoint")?;
+    let clients = named(SYS_ENDPOINT_OPEN).named("the endpoint as a client")?;
+    let interrupt = |message, endpoint| make(SYS_PCI_INTERRUPT, [address, message, endpoint, 0]);
+    for endpoint in [clients, 200, PCI_NO_ENDPOINT - 1] {
+        fails("no endpoint", interrupt(0, endpoint), Errno::EBADF)?;
+    }
+    for message in [PCI_MESSAGES_MAX, 2047, u64::MAX] {
+        fails("a message", interrupt(message, own), Errno::EINVAL)?;
+    }
+    // Again, at none, and by the ends of endpoint and decoding.
+    for endpoint in [own, own, PCI_NO_ENDPOINT, PCI_NO_ENDPOINT, own] {
+        interrupt(0, endpoint).named("interrupt")?;
+    }
+    make(SYS_ENDPOINT_CLOSE, [own, 0, 0, 0]).named("close")?;
+    fails("a closed endpoint", interrupt(0, own), Errno::EBADF)?;
+    make(SYS_PCI_ENABLE, [address, 0, 0, 0]).named("decode no more")?;
+    let own = named(SYS_ENDPOINT_CREATE).named("another endpoint")?;
+    fails("without decoding", interrupt(0, own), Errno::EINVAL)
 }
 
 /// Memory is the claim's until the release, also when it is not mapped any more.

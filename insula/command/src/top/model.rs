@@ -254,6 +254,7 @@ pub(super) mod tests {
                 served: 1,
                 received: 500 * rounds,
                 crossings: 20 * rounds,
+                interrupts: 0,
                 busy_ns: 400_000_000 * rounds,
                 cpus: "1-2".parse().unwrap(),
             }),

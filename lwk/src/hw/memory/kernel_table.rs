@@ -45,6 +45,20 @@ pub(crate) fn kernel_root() -> PhysAddr {
 /// # Errors
 /// [`NoMemory`], also beyond the memory for which the table is prepared.
 pub(crate) fn map_base_page(frame: PhysAddr) -> Result<(), NoMemory> {
+    map_page(frame, Flags::WRITABLE | Flags::NO_EXECUTE)
+}
+
+/// Maps the page of registers with an address in the direct map, uncached, if that has not been done; it
+/// stays mapped.
+///
+/// # Errors
+/// As of [`map_base_page`].
+pub(crate) fn map_register_page(at: PhysAddr) -> Result<(), NoMemory> {
+    let frame = PhysAddr(at.0 & !(FRAME_SIZE - 1));
+    map_page(frame, Flags::WRITABLE | Flags::UNCACHED | Flags::NO_EXECUTE)
+}
+
+fn map_page(frame: PhysAddr, flags: Flags) -> Result<(), NoMemory> {
     if frame.0 >= BASE_MEMORY_MAX {
         return Err(NoMemory);
     }
@@ -52,7 +66,7 @@ pub(crate) fn map_base_page(frame: PhysAddr) -> Result<(), NoMemory> {
         start: DIRECT_MAP + frame.0,
         frame,
         size: PageSize::Small,
-        flags: Flags::WRITABLE | Flags::NO_EXECUTE,
+        flags,
     };
     let mut kernel = KERNEL.lock();
     let table = kernel.as_mut().expect("the kernel has a page table");

@@ -274,3 +274,47 @@ proptest! {
         prop_assert!(play.endpoint.is_idle());
     }
 }
+
+#[test]
+fn an_interrupt_waits_once_before_all_requests_and_ends_with_its_server() {
+    let interrupt = |number| {
+        Box::new(Request::unanswered(
+            PCI_INTERRUPTED,
+            [1, number, 0, 0, 0, 0],
+        ))
+    };
+    let mut endpoint = Endpoint::default();
+    assert!(!endpoint.queue_interrupt(1, interrupt(0)), "no server");
+    let generation = endpoint.begin_server().unwrap();
+    endpoint.queue(request(7, 99));
+    assert!(endpoint.queue_interrupt(generation, interrupt(0)));
+    assert!(endpoint.queue_interrupt(generation, interrupt(1)));
+    assert!(!endpoint.queue_interrupt(generation, interrupt(0)));
+    endpoint.queue(request(8, 100));
+    endpoint.queue_again(request(9, 100));
+    let first = endpoint.take_queued().unwrap();
+    assert!(first.is_interrupt() && first.words[1] == 0);
+    endpoint.queue_again(first);
+    assert_eq!(endpoint.may_wait(generation), Some(false));
+    let taken = std::iter::from_fn(|| endpoint.take_queued());
+    let order: Vec<_> = taken.map(|one| (one.sender, one.words[1])).collect();
+    let expected = [
+        (None, 0),
+        (None, 1),
+        (Some(9), 0),
+        (Some(8), 0),
+        (Some(7), 0),
+    ];
+    assert_eq!(order, expected);
+    assert!(
+        endpoint.queue_interrupt(generation, interrupt(0)),
+        "it was received"
+    );
+    endpoint.end_server(generation);
+    let next = endpoint.begin_server().unwrap();
+    assert_eq!(endpoint.may_wait(next), Some(true));
+    assert!(
+        !endpoint.queue_interrupt(generation, interrupt(0)),
+        "another one's"
+    );
+}

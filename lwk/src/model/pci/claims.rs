@@ -10,7 +10,8 @@ use insula_abi::pci::{PCI_MAPPINGS_MAX, PCI_MEMORY_MAX};
 
 use crate::hw::pci::CONFIG_SIZE;
 use crate::model::errno::Errno;
-use crate::model::pci::function::{Bar, Config, Function};
+use crate::model::pci::config::{Bar, Config};
+use crate::model::pci::function::Function;
 use crate::model::vma::PAGE;
 
 /// Time for a BAR to be unmapped by who had the function before.
@@ -277,6 +278,24 @@ impl<C: Config, M> Grant<'_, C, M> {
         }
         let word = u64::from(self.0.config.read(offset as u16 & !3));
         Ok(word >> (8 * (offset & 3)) & ((1 << (8 * size)) - 1))
+    }
+
+    /// Has the function interrupt by messages. Returns the physical address of a message's entry in their
+    /// table, which is masked after a reset.
+    ///
+    /// # Errors
+    /// [`Errno::EOPNOTSUPP`] if it has none; [`Errno::EINVAL`] if it has no such message, or does not decode.
+    pub fn message(&mut self, message: u64) -> Result<u64, Errno> {
+        let Entry {
+            function, config, ..
+        } = &mut *self.0;
+        let messages = function.messages().ok_or(Errno::EOPNOTSUPP)?;
+        let entry = messages.entry(message)?;
+        if !function.is_decoding(config) {
+            return Err(Errno::EINVAL);
+        }
+        messages.set_enabled(config, true);
+        Ok(entry)
     }
 
     /// Notes that a part of a BAR is mapped. `map` makes what is mapped, of a physical address and a size.

@@ -6,18 +6,16 @@
 
 use insula_abi::pci::{PCI_BARS, PCI_DECODE, PCI_DMA};
 
-const COMMAND: u16 = 0x04;
+use crate::model::pci::config::{Bar, COMMAND, COMMAND_MASK, Config, find_capability};
+use crate::model::pci::msix::Msix;
+
 const CLASS: u16 = 0x08;
 const HEADER_TYPE: u16 = 0x0c;
 const BARS: u16 = 0x10;
-const CAPABILITIES: u16 = 0x34;
 
 const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_MASTER: u32 = 1 << 2;
 const COMMAND_NO_LINE: u32 = 1 << 10;
-/// The lower half; bits of the upper one, the status, are cleared by writing ones.
-pub(super) const COMMAND_MASK: u32 = 0xffff;
-pub(super) const HAS_CAPABILITIES: u32 = 1 << 20;
 
 const POWER_MANAGEMENT: u32 = 0x01;
 const POWER_CONTROL: u16 = 4;
@@ -28,23 +26,6 @@ const HAS_RESET: u32 = 1 << 28;
 const EXPRESS_CONTROL: u16 = 8;
 pub(super) const BEGIN_RESET: u32 = 1 << 15;
 pub(super) const TRANSACTIONS_PENDING: u32 = 1 << 21;
-
-/// Configuration space of a function, accessed in aligned words of 32 bits.
-pub trait Config {
-    /// Reads the word at an offset.
-    fn read(&self, offset: u16) -> u32;
-    /// Writes the word at an offset.
-    fn write(&mut self, offset: u16, value: u32);
-}
-
-/// A memory BAR.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bar {
-    /// Physical address.
-    pub start: u64,
-    /// Bytes; 0 if there is none.
-    pub size: u64,
-}
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +46,8 @@ pub struct Function {
     power: Option<u16>,
     /// Its capability of PCI Express, if it has a function level reset.
     express: Option<u16>,
+    /// Its messages.
+    messages: Option<Msix>,
 }
 
 impl Function {
@@ -85,11 +68,13 @@ impl Function {
             registers: core::array::from_fn(|index| config.read(register(index))),
             power: find_capability(config, POWER_MANAGEMENT),
             express: find_capability(config, EXPRESS),
+            messages: None,
         };
         let has_reset = |at: &u16| config.read(at + EXPRESS_FEATURES) & HAS_RESET != 0;
         function.express = function.express.filter(has_reset);
         function.quiesce(config);
         function.bars = function.find_bars(config);
+        function.messages = Msix::find(config, &function.bars);
         Some(function)
     }
 
@@ -141,6 +126,16 @@ impl Function {
         config.read(COMMAND);
     }
 
+    /// Whether decoding is on.
+    pub(super) fn is_decoding(&self, config: &impl Config) -> bool {
+        config.read(COMMAND) & COMMAND_MEMORY != 0
+    }
+
+    /// Returns its messages, if it has any.
+    pub(super) fn messages(&self) -> Option<Msix> {
+        self.messages
+    }
+
     /// Switches decoding and DMA off. Returns whether no transaction of the device is under way any
     /// more, so that its memory can be used for something else.
     pub fn quiesce(&self, config: &mut impl Config) -> bool {
@@ -183,9 +178,12 @@ impl Function {
         config.read(0) == u32::from(self.device) << 16 | u32::from(self.vendor)
     }
 
-    /// Writes what a reset has cleared: its addresses.
+    /// Writes what a reset has cleared: its addresses. Interrupts are off, also if it has no reset.
     pub fn restore(&self, config: &mut impl Config) {
         self.enable(config, 0);
+        if let Some(messages) = self.messages {
+            messages.set_enabled(config, false);
+        }
         for (index, &value) in self.registers.iter().enumerate() {
             config.write(register(index), value);
         }
@@ -206,25 +204,4 @@ fn all_ones(config: &mut impl Config, index: usize, old: u32) -> u32 {
 
 fn low_mask(config: &mut impl Config, index: usize, old: u32) -> u32 {
     all_ones(config, index, old) & !0xf
-}
-
-/// Returns the offset of a capability.
-fn find_capability(config: &impl Config, id: u32) -> Option<u16> {
-    /// More would overlap.
-    const MOST: usize = 48;
-    if config.read(COMMAND) & HAS_CAPABILITIES == 0 {
-        return None;
-    }
-    let mut at = config.read(CAPABILITIES) as u16 & 0xfc;
-    for _ in 0..MOST {
-        if at < 0x40 {
-            return None;
-        }
-        let header = config.read(at);
-        if header & 0xff == id {
-            return Some(at);
-        }
-        at = (header >> 8) as u16 & 0xfc;
-    }
-    None
 }

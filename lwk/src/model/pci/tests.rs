@@ -8,7 +8,9 @@ use insula_abi::pci::{PCI_MAPPINGS_MAX, PCI_MEMORY_MAX};
 
 use crate::model::errno::Errno;
 use crate::model::pci::claims::{Claims, Ready};
+use crate::model::pci::config::*;
 use crate::model::pci::function::*;
+use crate::model::pci::msix::{TableEntry, mask, route};
 
 const ADDRESS: u64 = 0x0100;
 const PROCESS: u64 = 7;
@@ -31,6 +33,7 @@ struct Fake(Rc<RefCell<Registers>>);
 
 const POWER_AT: usize = 0x40 / 4;
 const EXPRESS_AT: usize = 0x50 / 4;
+const MESSAGES_AT: usize = 0x90 / 4;
 
 impl Fake {
     /// An NVMe controller with a BAR of 16 KiB and 64 bits.
@@ -42,11 +45,14 @@ impl Fake {
         (words[4], words[5]) = (0x8000_0004, 0x1);
         words[0x34 / 4] = 0x40;
         words[POWER_AT] = 0x5001;
-        words[EXPRESS_AT] = 0x0010;
+        words[EXPRESS_AT] = 0x9010;
+        words[MESSAGES_AT] = 0x0040_0011;
+        words[MESSAGES_AT + 1] = 0x2000;
         words[EXPRESS_AT + 1] = u32::from(has_reset) << 28;
         writable[1] = COMMAND_MASK;
         (writable[4], writable[5]) = (0xffff_c000, u32::MAX);
         writable[POWER_AT + 1] = 3;
+        writable[MESSAGES_AT] = 0xc000_0000;
         Self(Rc::new(RefCell::new(Registers {
             words,
             writable,
@@ -92,6 +98,7 @@ impl Config for Fake {
         if at == EXPRESS_AT + 2 && value & BEGIN_RESET != 0 {
             registers.resets += 1;
             (registers.words[1], registers.words[4]) = (HAS_CAPABILITIES, 4);
+            registers.words[MESSAGES_AT] &= !0xc000_0000;
             registers.words[5] = 0;
         }
     }
@@ -295,4 +302,70 @@ fn configuration_space_is_read_in_aligned_parts() {
             "{offset} {size}"
         );
     }
+}
+
+#[test]
+fn a_message_has_an_entry_of_the_table_while_the_function_decodes() {
+    let fake = Fake::new(true);
+    let mut claims = fake.claims();
+    claim(&mut claims, PROCESS, 0).unwrap();
+    let mut grant = claims.granted(ADDRESS, PROCESS).unwrap();
+    assert_eq!(grant.message(0), Err(Errno::EINVAL));
+    grant.enable(1);
+    assert_eq!(grant.message(0), Ok(0x1_8000_2000));
+    assert_eq!(grant.message(31), Ok(0x1_8000_21f0));
+    assert_eq!(fake.word(MESSAGES_AT) >> 30, 2);
+    for number in [32, 65, u64::MAX] {
+        assert_eq!(grant.message(number), Err(Errno::EINVAL), "{number}");
+    }
+    claims.release_all(PROCESS);
+    claim(&mut claims, OTHER, 0).unwrap();
+    assert_eq!(fake.word(MESSAGES_AT) >> 30, 0, "the reset has ended that");
+}
+
+#[test]
+fn a_function_without_a_reset_begins_without_interrupts() {
+    let fake = Fake::new(false);
+    let mut claims = fake.claims();
+    claim(&mut claims, PROCESS, 0).unwrap();
+    let mut grant = claims.granted(ADDRESS, PROCESS).unwrap();
+    grant.enable(1);
+    grant.message(0).unwrap();
+    claims.release_all(PROCESS);
+    claim(&mut claims, OTHER, 0).unwrap();
+    assert_eq!(fake.word(MESSAGES_AT) >> 30, 0);
+}
+
+#[test]
+fn a_table_beyond_its_bar_is_not_used() {
+    let at = |place| {
+        let fake = Fake::new(true);
+        fake.set(MESSAGES_AT + 1, place);
+        let mut claims = fake.claims();
+        claim(&mut claims, PROCESS, 0).unwrap();
+        let mut grant = claims.granted(ADDRESS, PROCESS).unwrap();
+        grant.enable(1);
+        grant.message(0)
+    };
+    assert_eq!(at(0x3000), Ok(0x1_8000_3000));
+    for place in [0x3c00, 0xffff_fff8, 1, 7] {
+        assert_eq!(at(place), Err(Errno::EOPNOTSUPP), "{place:#x}");
+    }
+}
+
+#[test]
+fn a_message_is_masked_while_it_changes() {
+    let mut written = vec![];
+    struct Entry<'a>(&'a mut Vec<(u64, u32)>);
+    impl TableEntry for Entry<'_> {
+        fn write(&mut self, word: u64, value: u32) {
+            self.0.push((word, value));
+        }
+    }
+    let mut entry = Entry(&mut written);
+    assert_eq!(route(&mut entry, 256, 0x41), Err(Errno::EOPNOTSUPP));
+    route(&mut entry, 255, 0x41).unwrap();
+    mask(&mut entry);
+    let expected = [(3, 1), (0, 0xfeef_f000), (1, 0), (2, 0x41), (3, 0), (3, 1)];
+    assert_eq!(written, expected);
 }

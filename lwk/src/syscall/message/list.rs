@@ -53,6 +53,7 @@ fn info(name: &[u8], server: Option<&Process>, load: EndpointLoad) -> EndpointIn
         reserved: 0,
         received: load.received,
         crossings: load.crossings,
+        interrupts: load.interrupts,
         busy_ns: clock::ticks_to_ns(busy_ticks, clock::tsc_khz()),
         cores,
     }

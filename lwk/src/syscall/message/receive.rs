@@ -210,7 +210,10 @@ fn receive_all(server: &Process, handle: &Handle, arguments: Arguments) -> Resul
         let at = arguments.messages.wrapping_add(offset);
         match deliver(&request, number, (server, at)) {
             Ok(()) => {
-                handle.serve(number, request, (handle.generation, cores::number()));
+                match request.is_interrupt() {
+                    true => handle.count_interrupt(),
+                    false => handle.serve(number, request, (handle.generation, cores::number())),
+                }
                 received += 1;
             }
             Err(TransferError::Source(error)) => match missing_page(error) {

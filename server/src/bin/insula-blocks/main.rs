@@ -32,6 +32,9 @@ struct Options {
     /// Most bytes that are cached, such as 64M; 0 for none
     #[arg(long, default_value = "0", value_parser = size)]
     cache: u64,
+    /// Look at an NVMe controller again and again while it works, rather than have it interrupt
+    #[arg(long)]
+    poll: bool,
 }
 
 /// Why it is not served, or no longer.
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
 fn serve(options: &Options) -> Result<(), ServeError> {
     let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(&options.name)?;
-    let opened = options.device.open();
+    let opened = options.device.open(options.poll.into());
     let device = opened.map_err(|source| ServeError::Device {
         device: options.device.clone(),
         source,

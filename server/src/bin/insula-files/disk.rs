@@ -4,6 +4,7 @@ use insula_server::block::{BlockDevice, Source, SourceError};
 use insula_server::command::EndSignals;
 use insula_server::ext4::{self, Ext4};
 use insula_server::files::Files;
+use insula_server::nvme::Completions;
 use insula_server::{Endpoint, Handler, Reply, Request};
 
 /// Why it is not served, or no longer.
@@ -47,14 +48,18 @@ impl Handler for Disk {
 }
 
 /// Serves until SIGTERM or SIGINT comes.
-pub(crate) fn serve(name: &str, device: &Source, cache_bytes: u64) -> Result<(), Error> {
+pub(crate) fn serve(
+    name: &str,
+    (device, completions): (&Source, Completions),
+    cache_bytes: u64,
+) -> Result<(), Error> {
     let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(name)?;
     let not_mounted = |source| Error::Mount {
         device: device.clone(),
         source,
     };
-    let opened = device.open().map_err(|source| Error::Device {
+    let opened = device.open(completions).map_err(|source| Error::Device {
         device: device.clone(),
         source,
     })?;

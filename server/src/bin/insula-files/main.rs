@@ -46,6 +46,9 @@ enum System {
         /// Most bytes that are cached, such as 64M
         #[arg(long, default_value = "64M", value_parser = size)]
         cache: u64,
+        /// Look at an NVMe controller again and again while it works, rather than have it interrupt
+        #[arg(long)]
+        poll: bool,
     },
 }
 
@@ -53,7 +56,11 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let error: disk::Error = match options.system {
         System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))).into(),
-        System::Ext4 { device, cache } => match disk::serve(&options.name, &device, cache) {
+        System::Ext4 {
+            device,
+            cache,
+            poll,
+        } => match disk::serve(&options.name, (&device, poll.into()), cache) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error,
         },

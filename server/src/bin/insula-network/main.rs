@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use clap::Parser;
 use insula_server::command::EndSignals;
-use insula_server::net::{self, Addressing, Ipv4Address, Ipv4Cidr, Network};
+use insula_server::net::{self, Addressing, Arrivals, Ipv4Address, Ipv4Cidr, Network};
 use insula_server::pci::{self, AddressError, ClaimedFunction, PciAddress};
 use insula_server::virtio_net::{self, BAR, Layout, REGISTER_BYTES, VirtioNet};
 use insula_server::{Endpoint, Error};
@@ -35,6 +35,9 @@ struct Options {
     /// Router to other networks
     #[arg(long, value_name = "ADDRESS", requires = "address")]
     gateway: Option<Ipv4Address>,
+    /// Look at the card again and again, rather than have it interrupt when a frame arrives after a pause
+    #[arg(long)]
+    poll: bool,
 }
 
 /// A network card.
@@ -111,8 +114,12 @@ fn serve(options: &Options) -> Result<(), ServeError> {
     };
     let mut network = Network::new(card, addressing, seed().map_err(ServeError::Random)?);
     let endpoint = Endpoint::create(&options.name)?;
+    let arrivals = match !options.poll && pci::interrupt(options.device.0, &endpoint).is_ok() {
+        true => Arrivals::Interrupts,
+        false => Arrivals::Polled,
+    };
     let is_asked_for = options.address.is_none();
-    net::serve(&endpoint, &mut network, &signals, |network| {
+    net::serve(&endpoint, &mut network, arrivals, &signals, |network| {
         if let Some(own) = network.address().filter(|_| is_asked_for) {
             eprintln!("insula-network: the address is {own}");
         }

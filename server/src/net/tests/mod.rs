@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::nic::{FRAME_MAX, Nic};
 use super::{Addressing, Ipv4Address, Ipv4Cidr, Network};
@@ -65,6 +66,14 @@ impl Nic for PlayedCard {
         Ok(())
     }
 
+    fn can_interrupt(&self) -> bool {
+        true
+    }
+
+    fn expect_interrupt(&mut self, is_expected: bool) -> bool {
+        is_expected && self.arriving.borrow().is_empty()
+    }
+
     fn check(&self) -> Result<(), Infallible> {
         Ok(())
     }
@@ -119,6 +128,17 @@ impl Pair {
                 return;
             }
         }
+    }
+
+    /// Has both ends work, then rest for as long as both say that nothing is due. Returns how long.
+    fn work_and_rest(&mut self) -> Duration {
+        const AT_MOST: Duration = Duration::from_secs(1);
+        self.run(0);
+        let rests = self.ends.iter_mut().map(|end| end.rest(AT_MOST));
+        let rest = rests.min().unwrap_or_default();
+        self.ends.iter_mut().for_each(Network::end_rest);
+        self.now_ms += rest.as_millis() as i64;
+        rest
     }
 
     /// Takes what an end has announced of a socket: what it was ready for last, and what has happened.

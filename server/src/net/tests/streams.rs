@@ -1,5 +1,7 @@
 //! Connections.
 
+use std::time::Duration;
+
 use insula_abi::net::{operation, ready};
 use nix::errno::Errno;
 use nix::libc;
@@ -69,6 +71,33 @@ fn a_full_buffer_has_the_sender_wait() {
     }
     assert!(received == sent);
     assert!(waits > 0);
+}
+
+/// Ends that rest as long as they say so resend in time what was lost.
+#[test]
+fn nothing_that_is_due_is_slept_through() {
+    let mut pair = Pair::new();
+    let [one, two] = pair.connection(80);
+    *pair.loses.borrow_mut() = 6;
+    let sent = bytes(256 << 10, 3);
+    let (mut at, mut received) = (0, Vec::new());
+    let (began_ms, mut rested) = (pair.now_ms, Duration::ZERO);
+    while received.len() < sent.len() {
+        if at < sent.len()
+            && let Ok(count) = pair.send(0, one, &sent[at..])
+        {
+            at += count as usize;
+        }
+        rested += pair.work_and_rest();
+        if let Ok(more) = pair.receive(1, two, 1 << 20) {
+            received.extend(more);
+        }
+        assert!(pair.now_ms - began_ms < 600_000, "{} bytes", received.len());
+    }
+    assert!(received == sent && rested > Duration::from_millis(100));
+    *pair.loses.borrow_mut() = 0;
+    let idle = (0..200).map(|_| pair.work_and_rest()).max();
+    assert_eq!(idle, Some(Duration::from_secs(1)), "it ends");
 }
 
 #[test]

@@ -14,7 +14,7 @@ const LIMITS: Limits = Limits {
 
 fn start(kind: Kind) -> (Played, Nvme<Played>) {
     let played = Played::new(kind);
-    let nvme = Nvme::start(played.clone(), LIMITS).unwrap();
+    let nvme = Nvme::start(played.clone(), LIMITS, Completions::Interrupts).unwrap();
     (played, nvme)
 }
 
@@ -114,6 +114,37 @@ fn what_is_beyond_the_end_reaches_no_controller() {
     assert!(played.0.borrow().log.is_empty());
 }
 
+#[test]
+fn a_completion_that_takes_long_interrupts() {
+    let played = Played::new(Kind::default());
+    played.set_fault(Fault::Late);
+    let mut nvme = Nvme::start(played.clone(), LIMITS, Completions::Interrupts).unwrap();
+    let written = bytes(4096, 5);
+    nvme.write(0, &written).unwrap();
+    assert_eq!(played.0.borrow().waits, 1);
+    let mut read = vec![0; 4096];
+    nvme.read(0, &mut read).unwrap();
+    assert_eq!((played.0.borrow().waits, read), (2, written));
+}
+
+#[test]
+fn nobody_waits_for_an_interrupt_where_completions_are_polled_or_there_is_none() {
+    let silent = Kind {
+        can_interrupt: false,
+        ..Kind::default()
+    };
+    for (kind, completions) in [
+        (Kind::default(), Completions::Polled),
+        (silent, Completions::Interrupts),
+    ] {
+        let played = Played::new(kind);
+        played.set_fault(Fault::Late);
+        let mut nvme = Nvme::start(played.clone(), LIMITS, completions).unwrap();
+        assert_eq!(nvme.flush().unwrap_err().errno, Errno::ETIMEDOUT);
+        assert_eq!(played.0.borrow().waits, 0);
+    }
+}
+
 /// After each of these nobody knows what it has done.
 #[test]
 fn a_controller_that_fails_is_stopped() {
@@ -169,13 +200,13 @@ fn what_is_not_supported_is_refused() {
         },
     ] {
         let played = Played::new(kind);
-        let refused = Nvme::start(played.clone(), LIMITS).unwrap_err();
+        let refused = Nvme::start(played.clone(), LIMITS, Completions::Interrupts).unwrap_err();
         assert!(matches!(refused, Error::Unsupported(_)), "{refused}");
         assert!(!played.is_active());
     }
     let played = Played::new(usual);
     played.set_fault(Fault::NeverReady);
-    let refused = Nvme::start(played.clone(), LIMITS).unwrap_err();
+    let refused = Nvme::start(played.clone(), LIMITS, Completions::Interrupts).unwrap_err();
     assert_eq!(refused, Error::TimedOut("start"));
 }
 

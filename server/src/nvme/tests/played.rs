@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
@@ -23,6 +24,8 @@ pub(super) enum Fault {
     NeverReady,
     /// It does not complete commands of I/O.
     Silent,
+    /// It completes a command of I/O only when it is waited for.
+    Late,
     /// It reports a fatal error in place of completing one.
     Fatal,
     /// It disappears in place of completing one.
@@ -44,6 +47,7 @@ pub(super) struct Kind {
     pub(super) entries: u16,
     pub(super) metadata: u16,
     pub(super) namespaces: u32,
+    pub(super) can_interrupt: bool,
 }
 
 impl Default for Kind {
@@ -56,6 +60,7 @@ impl Default for Kind {
             entries: 8,
             metadata: 0,
             namespaces: 1,
+            can_interrupt: true,
         }
     }
 }
@@ -85,6 +90,11 @@ pub(super) struct World {
     pub(super) has_dma: bool,
     is_gone: bool,
     pub(super) was_shut_down: bool,
+    has_interrupt: bool,
+    /// What it will complete late.
+    late: Vec<(u16, (u8, u8))>,
+    /// How often an interrupt was waited for.
+    pub(super) waits: u32,
 }
 
 /// A handle of the controller.
@@ -112,6 +122,9 @@ impl Played {
             has_dma: false,
             is_gone: false,
             was_shut_down: false,
+            has_interrupt: false,
+            late: Vec::new(),
+            waits: 0,
         })))
     }
 
@@ -191,6 +204,7 @@ impl World {
     fn complete(&mut self, queue: usize, number: u16, (kind, code): (u8, u8)) {
         let number = match (queue, self.fault) {
             (1, Fault::Silent) => return,
+            (1, Fault::Late) => return self.late.push((number, (kind, code))),
             (1, Fault::Gone) => return self.is_gone = true,
             (1, Fault::Fatal) => {
                 self.registers.insert(0x1c, 3);
@@ -199,6 +213,10 @@ impl World {
             (1, Fault::WrongNumber) => number.wrapping_add(1),
             _ => number,
         };
+        self.put(queue, number, (kind, code));
+    }
+
+    fn put(&mut self, queue: usize, number: u16, (kind, code): (u8, u8)) {
         let circle = &mut self.completions[queue];
         let (at, phase) = (circle.start + 16 * u64::from(circle.at), circle.phase);
         circle.at = (circle.at + 1) % circle.entries;
@@ -224,7 +242,8 @@ impl World {
             }
             0x09 => assert_eq!((word(40), word(44)), (7, 0)),
             0x05 => {
-                assert_eq!((word(40) as u16, word(44)), (1, 1), "without interrupts");
+                let flags = 1 | u32::from(self.has_interrupt) << 1;
+                assert_eq!((word(40) as u16, word(44)), (1, flags));
                 self.completions[1] = circle(true);
             }
             0x01 => {
@@ -362,6 +381,21 @@ impl Device for Played {
             world: Rc::clone(&self.0),
             address,
         })
+    }
+
+    fn enable_interrupt(&mut self) -> bool {
+        let mut world = self.0.borrow_mut();
+        world.has_interrupt = world.kind.can_interrupt;
+        world.has_interrupt
+    }
+
+    fn wait(&mut self, _: Duration) {
+        let mut world = self.0.borrow_mut();
+        assert!(world.has_interrupt);
+        world.waits += 1;
+        for (number, status) in std::mem::take(&mut world.late) {
+            world.put(1, number, status);
+        }
     }
 }
 

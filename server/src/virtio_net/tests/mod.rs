@@ -52,6 +52,29 @@ fn frames_are_sent_and_arrive() {
 }
 
 #[test]
+fn a_frame_that_is_expected_interrupts() {
+    let (played, card) = start(Fault::None);
+    let mut card = card.unwrap();
+    assert!(card.can_interrupt());
+    let interrupts = || played.0.borrow().interrupts;
+    card.send(&frame(0));
+    card.flush().unwrap();
+    assert!(!card.expect_interrupt(true), "it is there already");
+    assert!(!card.expect_interrupt(false));
+    assert_eq!(card.receive(&mut Vec::new()), Ok(true));
+    assert!(card.expect_interrupt(true));
+    assert_eq!(interrupts(), 0);
+    card.send(&frame(1));
+    card.flush().unwrap();
+    assert_eq!(interrupts(), 1);
+    assert!(!card.expect_interrupt(false));
+    card.send(&frame(2));
+    card.flush().unwrap();
+    assert_eq!(interrupts(), 1);
+    assert!(!start(Fault::NoMessages).1.unwrap().can_interrupt());
+}
+
+#[test]
 fn what_does_not_fit_is_lost() {
     let (_, card) = start(Fault::None);
     let mut card = card.unwrap();

@@ -34,6 +34,8 @@ pub(super) enum Fault {
     WrongLength,
     /// It gives up.
     NeedsReset,
+    /// It has no messages.
+    NoMessages,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +56,9 @@ pub(super) struct World {
     feature_half: u32,
     features: [u32; 2],
     rings: [Ring; 2],
+    /// Message of each queue, and how often it has interrupted.
+    messages: [u16; 2],
+    pub(super) interrupts: u32,
     memory: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -111,6 +116,11 @@ impl World {
         self.rings[queue].used = used;
         self.bytes(parts[2] + 2, 2)
             .copy_from_slice(&used.to_le_bytes());
+        const NO_INTERRUPT: u16 = 1;
+        if self.word16(parts[1]) & NO_INTERRUPT == 0 {
+            assert_eq!((queue, self.messages[queue]), (0, 1));
+            self.interrupts += 1;
+        }
     }
 
     /// Has all frames that are sent arrive.
@@ -210,6 +220,11 @@ impl SmallRegisters for Played {
     fn read16(&self, offset: usize) -> u16 {
         match offset {
             0x18 => 512,
+            // Messages are counted from 1 here, 0 is none.
+            0x1a => {
+                let world = self.0.borrow();
+                world.messages[world.selected].wrapping_sub(1)
+            }
             0x1e => self.0.borrow().selected as u16,
             _ => panic!("read of {offset:#x}"),
         }
@@ -221,6 +236,8 @@ impl SmallRegisters for Played {
         match offset {
             0x16 => world.selected = value.into(),
             0x18 => world.rings[selected].size = value,
+            0x1a if world.fault == Fault::NoMessages => {}
+            0x1a => world.messages[selected] = value.wrapping_add(1),
             0x1c => world.rings[selected].is_enabled = value == 1,
             NOTIFY.. => {
                 assert_eq!(offset, NOTIFY + DISTANCE * usize::from(value));

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::base::support::insula_command::{
-    assert_equal, command, insula, try_insula, wait_for, with_cleanup,
+    assert_equal, command, insula, insula_json, try_insula, wait_for, with_cleanup,
 };
 use crate::base::support::resources::{Resources, assert_unchanged};
 use crate::base::support::spare::{self, DISK};
@@ -73,6 +73,7 @@ fn serve_and_die(context: &Context) -> Result<String, Finding> {
     insula(&there(LEAVE))?;
     let listing = format!("cd /tmp/served && {LIST}");
     let left = insula(&there(&listing))?;
+    interrupts()?;
     for _ in 0..context.count(2, 20) {
         let mut writer = command(&there(WRITE))
             .stdin(Stdio::null())
@@ -107,6 +108,17 @@ fn start() -> Result<Child, Finding> {
         Ok(stat.succeeded().is_ok().then_some(()))
     })?;
     Ok(server)
+}
+
+/// The driver has waited for its disk, which has interrupted.
+fn interrupts() -> Result<(), Finding> {
+    let servers = insula_json(&["servers", "ls", NODE, "--json"])?;
+    let mut servers = servers.as_array().into_iter().flatten();
+    let driver = servers.find(|server| server["name"] == DISK);
+    let received = driver.and_then(|driver| driver["endpoint"]["interrupts"].as_u64());
+    Finding::unless(received > Some(0), || {
+        format!("interrupts of the disk: {received:?}")
+    })
 }
 
 /// Another program gets neither the endpoint nor the disk.

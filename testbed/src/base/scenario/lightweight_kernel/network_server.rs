@@ -77,6 +77,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         echo.dies()?;
         redis()?;
         nginx()?;
+        rests()?;
         server_dies()?;
         insula(&["servers", "stop", NODE, "net"])?;
         insula(&["rm", "--force", NODE])?;
@@ -237,6 +238,36 @@ fn nginx() -> Result<(), Finding> {
     )?;
     drop(server);
     fs::remove_dir_all("/tmp/www").map_err(Finding::from)
+}
+
+/// A server without traffic rests until a frame interrupts: it is answered at once.
+fn rests() -> Result<(), Finding> {
+    const PINGS: u64 = 10;
+    const PAUSE: Duration = Duration::from_millis(300);
+    let state = || -> Result<[u64; 2], Finding> {
+        let servers = insula_json(&["servers", "ls", NODE, "--json"])?;
+        let numbers = ["interrupts", "busy_ns"].map(|name| servers[0]["endpoint"][name].as_u64());
+        Ok(numbers.map(Option::unwrap_or_default))
+    };
+    let [before, busy_before] = state()?;
+    let began = Instant::now();
+    let mut times = Vec::new();
+    for _ in 0..PINGS {
+        std::thread::sleep(PAUSE);
+        let said = shell(&format!("busybox ping -c 1 -w 60 {SERVED}"))?;
+        let time = said
+            .split("time=")
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        times.push(time.unwrap_or_default().to_owned());
+    }
+    let [after, busy] = state()?;
+    let busy = Duration::from_nanos(busy - busy_before).as_secs_f64();
+    let share = busy / began.elapsed().as_secs_f64();
+    println!("a server that rests answers after {times:?}; busy for {share:.3} of the time");
+    Finding::unless(after >= before + PINGS && share < 0.3, || {
+        format!("{} interrupts, busy for {share}", after - before)
+    })
 }
 
 /// A server that is killed takes its sockets with it; the next one has new ones.
