@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 
-use super::{BlockDevice, DeviceError};
+use super::{BlockDevice, DeviceError, Piece};
 use crate::{Handler, Reply, Request, Words};
 
 /// What a client asks for. Word 0 is the server's instance, word 1 a number of a block. Word 0 of the reply is 0, or
@@ -23,12 +23,19 @@ pub mod operation {
     pub const READ: u32 = 2;
     /// Writes blocks from what may be read: as many at most.
     pub const WRITE: u32 = 3;
+    /// Writes several pieces, in any order: word 1 is their number, [`PIECES_MAX`](super::PIECES_MAX) at most. What may
+    /// be read is a table with the block and the bytes of each, of 8 bytes each, then these bytes, in the same order.
+    pub const WRITE_EACH: u32 = 5;
     /// Replies when all that was written survives a loss of power.
     pub const FLUSH: u32 = 4;
 }
 
-/// Most bytes of a request.
+/// Most bytes of a request's blocks.
 pub const BYTES_MAX: usize = 512 << 10;
+/// Most pieces that one request writes.
+pub const PIECES_MAX: usize = 512;
+/// Bytes of a piece's entry in the table.
+const ENTRY: usize = 16;
 
 /// A block server.
 #[derive(Debug)]
@@ -79,13 +86,16 @@ impl<D: BlockDevice> Blocks<D> {
         }
         let done = match request.operation {
             operation::READ => {
-                self.data.resize(length(request.writable)?, 0);
+                self.data.resize(length(request.writable, BYTES_MAX)?, 0);
                 self.device.read(block, &mut self.data)
             }
             operation::WRITE => {
-                let mut bytes = vec![0; length(request.readable)?];
-                read_all(request, &mut bytes)?;
+                let bytes = read_all(request, BYTES_MAX)?;
                 self.device.write(block, &bytes)
+            }
+            operation::WRITE_EACH => {
+                let bytes = read_all(request, PIECES_MAX * ENTRY + BYTES_MAX)?;
+                self.device.write_each(&pieces_in(&bytes, block)?)
             }
             operation::FLUSH => self.device.flush(),
             _ => return Err(Errno::ENOSYS),
@@ -106,24 +116,54 @@ impl<D: BlockDevice> Blocks<D> {
     }
 }
 
-fn length(bytes: u64) -> Result<usize, Errno> {
+fn length(bytes: u64, most: usize) -> Result<usize, Errno> {
     let bytes = usize::try_from(bytes).map_err(|_| Errno::EMSGSIZE)?;
-    match bytes <= BYTES_MAX {
+    match bytes <= most {
         true => Ok(bytes),
         false => Err(Errno::EMSGSIZE),
     }
 }
 
 /// Reads all that the client has to write.
-fn read_all(request: &Request<'_>, to: &mut [u8]) -> Result<(), Errno> {
+fn read_all(request: &Request<'_>, most: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; length(request.readable, most)?];
     let mut done = 0;
-    while done < to.len() {
-        match request.read(done as u64, &mut to[done..]) {
+    while done < bytes.len() {
+        match request.read(done as u64, &mut bytes[done..]) {
             Ok(0) | Err(_) => return Err(Errno::EFAULT),
             Ok(count) => done += count,
         }
     }
-    Ok(())
+    Ok(bytes)
+}
+
+/// Returns what [`operation::WRITE_EACH`] has for these pieces.
+pub(super) fn message_of(pieces: &[Piece<'_>]) -> Vec<u8> {
+    let entry = |(block, bytes): &Piece<'_>| [*block, bytes.len() as u64];
+    let table = pieces.iter().flat_map(entry).flat_map(u64::to_le_bytes);
+    let bytes = pieces.iter().flat_map(|(_, bytes)| *bytes).copied();
+    table.chain(bytes).collect()
+}
+
+/// Reads that again.
+fn pieces_in(message: &[u8], count: u64) -> Result<Vec<Piece<'_>>, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
+    let bytes = count.checked_mul(ENTRY).filter(|_| count <= PIECES_MAX);
+    let (table, mut rest) = bytes
+        .and_then(|bytes| message.split_at_checked(bytes))
+        .ok_or(Errno::EINVAL)?;
+    let mut pieces = Vec::with_capacity(count);
+    for entry in table.chunks_exact(ENTRY) {
+        let word = |at: usize| entry[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let length = usize::try_from(word(8)).map_err(|_| Errno::EINVAL)?;
+        let (piece, others) = rest.split_at_checked(length).ok_or(Errno::EINVAL)?;
+        pieces.push((word(0), piece));
+        rest = others;
+    }
+    match rest.is_empty() {
+        true => Ok(pieces),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 impl<D: BlockDevice> Handler for Blocks<D> {

@@ -15,7 +15,7 @@ use super::{Access, BlockDevice, DeviceError, check};
 const PAGE: usize = 4096;
 /// Fewest pages of a cache.
 const PAGES_MIN: usize = 16;
-/// Most bytes that are written back at once.
+/// Most bytes that are read at once.
 const RUN: usize = 256 << 10;
 
 /// A device and its cache.
@@ -121,19 +121,14 @@ impl<D: BlockDevice> CachedDevice<D> {
         Ok(())
     }
 
-    /// Writes all dirty pages to the device, neighbours at once.
+    /// Writes all dirty pages to the device. If that fails they stay dirty.
     fn write_back(&mut self) -> Result<(), DeviceError> {
-        let dirty: Vec<_> = self.dirty.iter().copied().collect();
-        for run in dirty.chunk_by(|one, next| one + 1 == *next) {
-            for run in run.chunks(RUN / self.page_bytes.min(RUN)) {
-                let of_each = run.iter().filter_map(|page| self.pages.get(page));
-                let bytes: Vec<_> = of_each.flat_map(|page| &page[..]).copied().collect();
-                self.device.write(run[0] * self.ratio(), &bytes)?;
-                for &page in run {
-                    self.dirty.remove(&page);
-                    self.touch(page);
-                }
-            }
+        let (ratio, pages) = (self.ratio(), &self.pages);
+        let piece = |page: &u64| Some((page * ratio, &**pages.get(page)?));
+        let pieces: Vec<_> = self.dirty.iter().filter_map(piece).collect();
+        self.device.write_each(&pieces)?;
+        for page in std::mem::take(&mut self.dirty) {
+            self.touch(page);
         }
         Ok(())
     }

@@ -15,13 +15,48 @@ pub(crate) mod recorder;
 mod served;
 mod source;
 
-pub use blocks::{BYTES_MAX, Blocks, operation};
+pub use blocks::{BYTES_MAX, Blocks, PIECES_MAX, operation};
 pub use cached::CachedDevice;
 pub use file::FileDevice;
 pub use served::{Ask, ServedDevice};
 pub use source::{Source, SourceError};
 
+use std::borrow::Cow;
+
 use nix::errno::Errno;
+
+/// A block, and what is to be written from there on.
+pub type Piece<'a> = (u64, &'a [u8]);
+
+/// Most bytes that are put together to be written at once.
+const RUN_MAX: usize = 256 << 10;
+
+/// Puts neighbours together that follow each other, up to a number of bytes.
+fn runs<'a>(
+    pieces: &'a [Piece<'a>],
+    (block_size, most): (usize, usize),
+) -> impl Iterator<Item = (u64, Cow<'a, [u8]>)> {
+    let mut rest = pieces;
+    std::iter::from_fn(move || {
+        let (first, mut end, mut bytes, mut count) = (rest.first()?.0, rest[0].0, 0, 0);
+        for (block, piece) in rest {
+            if *block != end || count > 0 && bytes + piece.len() > most {
+                break;
+            }
+            end += (piece.len() / block_size) as u64;
+            (bytes, count) = (bytes + piece.len(), count + 1);
+        }
+        let (run, others) = rest.split_at(count);
+        rest = others;
+        Some(match run {
+            [(_, piece)] => (first, Cow::Borrowed(*piece)),
+            run => (
+                first,
+                run.iter().flat_map(|(_, piece)| *piece).copied().collect(),
+            ),
+        })
+    })
+}
 
 /// A block device. Blocks are read and written whole.
 ///
@@ -40,6 +75,14 @@ pub trait BlockDevice {
 
     /// Writes blocks from `block` on: a whole number.
     fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError>;
+
+    /// Writes several pieces of whole blocks, in any order: a device that can do more at once has less to wait for.
+    /// Neighbours that follow each other are written together. If it fails any of them may have been written.
+    fn write_each(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
+        let size = self.block_size();
+        let mut runs = runs(pieces, (size, RUN_MAX));
+        runs.try_for_each(|(block, bytes)| self.write(block, &bytes))
+    }
 
     /// Returns when all that was written survives a loss of power.
     fn flush(&mut self) -> Result<(), DeviceError>;
@@ -60,6 +103,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Box<D> {
 
     fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
         (**self).write(block, from)
+    }
+
+    fn write_each(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
+        (**self).write_each(pieces)
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {

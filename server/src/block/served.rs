@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::blocks::{BYTES_MAX, operation};
-use super::{Access, BlockDevice, DeviceError, check};
+use super::blocks::{BYTES_MAX, PIECES_MAX, message_of, operation};
+use super::{Access, BlockDevice, DeviceError, Piece, check};
 use crate::{Call, Client, Error, Words};
 
 /// Time within which a server must have replied, or come again.
@@ -110,30 +110,62 @@ impl<A: Ask> ServedDevice<A> {
             self.identity = old;
             return Err(Failed::Other(Errno::ENXIO));
         }
-        runs(&self.kept, identity.block_size)
-            .into_iter()
-            .try_for_each(|(block, bytes)| {
-                let words = [identity.instance, block];
-                request(&mut self.server, (operation::WRITE, words), &bytes, &mut [])
-            })
+        let kept = self.kept.iter().map(|(&block, bytes)| (block, &**bytes));
+        let kept: Vec<Piece<'_>> = kept.collect();
+        groups(&kept).try_for_each(|pieces| write(&mut self.server, identity.instance, pieces))
+    }
+
+    /// Writes pieces that one request takes, and keeps them until the next flush.
+    fn write_group(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
+        let (size, bytes) = (
+            self.block_size(),
+            pieces.iter().map(|(_, piece)| piece.len()),
+        );
+        if self.kept.len() * size + bytes.sum::<usize>() > KEPT_MAX {
+            self.flush()?;
+        }
+        for (block, piece) in pieces {
+            for (at, bytes) in (*block..).zip(piece.chunks(size)) {
+                self.kept.insert(at, bytes.into());
+            }
+        }
+        let first = pieces.first().map_or(0, |(block, _)| *block);
+        self.access(Access::Write(first), |device| {
+            write(&mut device.server, device.identity.instance, pieces)
+        })
     }
 }
 
-/// Blocks in order, neighbours together as far as one request takes them.
-fn runs(blocks: &BTreeMap<u64, Box<[u8]>>, block_size: usize) -> Vec<(u64, Vec<u8>)> {
-    let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
-    for (&block, bytes) in blocks {
-        match runs.last_mut() {
-            Some((first, run))
-                if *first + (run.len() / block_size) as u64 == block
-                    && run.len() + bytes.len() <= BYTES_MAX =>
-            {
-                run.extend_from_slice(bytes);
-            }
-            _ => runs.push((block, bytes.to_vec())),
+/// Cuts pieces of [`BYTES_MAX`] at most into groups that one request takes.
+fn groups<'a>(pieces: &'a [Piece<'a>]) -> impl Iterator<Item = &'a [Piece<'a>]> {
+    let mut rest = pieces;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fitting = rest.iter().take(PIECES_MAX).take_while(|(_, piece)| {
+            bytes += piece.len();
+            bytes <= BYTES_MAX
+        });
+        let (group, others) = rest.split_at(fitting.count());
+        rest = others;
+        (!group.is_empty()).then_some(group)
+    })
+}
+
+/// Has a server write pieces that one request takes.
+fn write(server: &mut impl Ask, instance: u64, pieces: &[Piece<'_>]) -> Result<(), Failed> {
+    match pieces {
+        [(block, bytes)] => request(
+            server,
+            (operation::WRITE, [instance, *block]),
+            bytes,
+            &mut [],
+        ),
+        pieces => {
+            let words = [instance, pieces.len() as u64];
+            let message = message_of(pieces);
+            request(server, (operation::WRITE_EACH, words), &message, &mut [])
         }
     }
-    runs
 }
 
 /// Asks a server what it is, while another process that had the device is about to end.
@@ -225,23 +257,20 @@ impl<A: Ask> BlockDevice for ServedDevice<A> {
     }
 
     fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
-        let access = Access::Write(block);
-        check(self, access, from.len())?;
-        if self.kept.len() * self.block_size() + from.len() > KEPT_MAX {
-            self.flush()?;
+        self.write_each(&[(block, from)])
+    }
+
+    fn write_each(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
+        for (block, piece) in pieces {
+            check(self, Access::Write(*block), piece.len())?;
         }
-        let (size, blocks) = (self.block_size(), (BYTES_MAX / self.block_size()) as u64);
-        for (number, from) in (0..).zip(from.chunks(BYTES_MAX)) {
-            let block = block + number * blocks;
-            for (at, bytes) in (block..).zip(from.chunks(size)) {
-                self.kept.insert(at, bytes.into());
-            }
-            self.access(access, |device| {
-                let words = [device.identity.instance, block];
-                request(&mut device.server, (operation::WRITE, words), from, &mut [])
-            })?;
-        }
-        Ok(())
+        let blocks = BYTES_MAX / self.block_size();
+        let cut = pieces.iter().flat_map(|(block, piece)| {
+            let starts = (*block..).step_by(blocks);
+            starts.zip(piece.chunks(BYTES_MAX))
+        });
+        let cut: Vec<Piece<'_>> = cut.collect();
+        groups(&cut).try_for_each(|group| self.write_group(group))
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
@@ -314,7 +343,7 @@ mod tests {
         /// Whenever its server dies, nothing that was written is lost, and what was flushed is on the disk.
         #[test]
         fn a_server_may_die(
-            calls in proptest::collection::vec((0..BLOCKS, 1..64_usize, 0..4_u8, any::<u8>()), 1..200),
+            calls in proptest::collection::vec((0..BLOCKS, 1..64_usize, 0..5_u8, any::<u8>()), 1..200),
             // Enough to write all again.
             life in proptest::collection::vec(100..=255_u8, 0..20),
             seed in any::<u64>(),
@@ -333,6 +362,14 @@ mod tests {
                     2 => {
                         expected[bytes.clone()].fill(fill);
                         device.write(at as u64, &expected[bytes]).unwrap();
+                    }
+                    3 => {
+                        // Every third block, and all of them again as one piece if there is room.
+                        expected[bytes.clone()].fill(fill);
+                        let blocks = (at as u64..).zip(expected[bytes.clone()].chunks(BLOCK));
+                        let mut pieces: Vec<Piece<'_>> = blocks.step_by(3).collect();
+                        pieces.push((at as u64, &expected[bytes]));
+                        device.write_each(&pieces).unwrap();
                     }
                     _ => {
                         device.flush().unwrap();
@@ -380,6 +417,41 @@ mod tests {
         let mut blocks = Blocks::new(Recorder::new(&[0; 4096]), |_| false);
         assert_eq!(identify(&mut blocks, 7), Ok(()));
         assert_eq!(identify(&mut blocks, 8), Ok(()));
+    }
+
+    #[test]
+    fn pieces_that_make_no_sense_are_refused() {
+        let mut blocks = Blocks::new(Recorder::new(&[0; 4096]), |_| true);
+        let mut ask = |operation, words, readable: &[u8]| {
+            let call = Call {
+                operation,
+                words,
+                readable,
+                ..Call::default()
+            };
+            let words = local::call(&mut blocks, call);
+            status(words).map(|()| words[1])
+        };
+        let instance = ask(operation::IDENTIFY, Words::default(), &[]).unwrap();
+        let mut write = |count, message: &[u8]| {
+            let words = [instance, count, 0, 0, 0, 0];
+            ask(operation::WRITE_EACH, words, message).map(drop)
+        };
+        let block = [7; BLOCK];
+        let message = message_of(&[(1, &block), (5, &block)]);
+        assert_eq!(write(2, &message), Ok(()));
+        assert_eq!(write(0, &[]), Ok(()));
+        for count in [0, 1, 3, PIECES_MAX as u64 + 1, 1 << 60, u64::MAX] {
+            assert_eq!(write(count, &message), Err(Errno::EINVAL), "{count}");
+        }
+        for bytes in 0..message.len() {
+            assert_eq!(write(2, &message[..bytes]), Err(Errno::EINVAL), "{bytes}");
+        }
+        let beyond = message_of(&[(1, &block), (8, &block)]);
+        assert_eq!(write(2, &beyond), Err(Errno::ENXIO));
+        assert_eq!(write(1, &message_of(&[(1, &[0; 5])])), Err(Errno::EINVAL));
+        let long = vec![0; 2 * BYTES_MAX];
+        assert_eq!(write(1, &long), Err(Errno::EMSGSIZE));
     }
 
     #[test]

@@ -219,30 +219,15 @@ impl<D: BlockDevice> Cache<D> {
         Ok(())
     }
 
-    /// Writes blocks, neighbours at once, after which they are clean.
+    /// Writes blocks, after which they are clean.
     fn write_all(&mut self, blocks: &BTreeSet<u64>) -> Result<()> {
-        /// Most bytes that are written at once.
-        const RUN: usize = 256 << 10;
-        let mut run: (u64, Vec<u8>) = (0, Vec::new());
+        let mut pieces = Vec::with_capacity(blocks.len());
         for &block in blocks {
-            let next = run.0 + (run.1.len() / self.block_size) as u64;
-            if !run.1.is_empty() && (block != next || run.1.len() >= RUN) {
-                self.write(run.0, &run.1)?;
-                run.1.clear();
-            }
-            if run.1.is_empty() {
-                run.0 = block;
-            }
-            let bytes = &self
-                .slots
-                .get(&block)
-                .ok_or(Error::Damaged("a lost block"))?
-                .bytes;
-            run.1.extend_from_slice(bytes);
+            let slot = self.slots.get(&block);
+            let slot = slot.ok_or(Error::Damaged("a lost block"))?;
+            pieces.push((self.place(block)?, &*slot.bytes));
         }
-        if !run.1.is_empty() {
-            self.write(run.0, &run.1)?;
-        }
+        self.device.write_each(&pieces)?;
         blocks.iter().for_each(|block| self.touch(*block));
         Ok(())
     }

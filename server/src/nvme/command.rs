@@ -1,5 +1,7 @@
 //! Commands and their completions, as they are in queues (4.2, 4.6).
 
+use super::Error;
+
 /// Bytes of a command.
 pub(super) const COMMAND_SIZE: usize = 64;
 /// Bytes of a completion.
@@ -126,6 +128,12 @@ pub(super) struct Completion {
 }
 
 impl Completion {
+    /// Why the command has failed, if it has.
+    pub(super) fn error(&self) -> Option<Error> {
+        let (kind, code) = self.status;
+        (self.status != (0, 0)).then_some(Error::Status { kind, code })
+    }
+
     /// Reads the last word. Returns it with the phase, which says whether it is a new one.
     pub(super) fn of(result: u32, last: u32) -> (Self, bool) {
         let completion = Self {

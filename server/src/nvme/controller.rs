@@ -29,6 +29,7 @@ const FATAL: u32 = 2;
 const SHUTDOWN_STATE: u32 = 3 << 2;
 const SHUTDOWN_DONE: u32 = 2 << 2;
 const GONE: u32 = u32::MAX;
+const NO_COMMAND: Error = Error::Malformed("a completion of no command");
 
 /// Longest time for a shutdown, which has to write the device's own cache.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -221,26 +222,59 @@ impl<D: Device> Controller<D> {
         command: Command,
         limit: Duration,
     ) -> Result<u32, Error> {
+        let mut result = 0;
+        let done = |completion: &Completion| result = completion.result;
+        let executed = self.execute_all(queue, &[command], limit, done);
+        executed.map_err(|(_, error)| error)?;
+        Ok(result)
+    }
+
+    /// Executes commands at once, at most as many as the queue is deep, and returns when all are complete. If any
+    /// fails: the index of the first that did, and why.
+    pub(super) fn execute_all(
+        &mut self,
+        queue: &mut Queue<D::Memory>,
+        commands: &[Command],
+        limit: Duration,
+        mut done: impl FnMut(&Completion),
+    ) -> Result<(), (usize, Error)> {
         if self.is_stopped {
-            return Err(Error::Stopped);
+            return Err((0, Error::Stopped));
         }
-        let (number, tail) = queue.submit(command);
+        let (mut numbers, mut tail) = (Vec::with_capacity(commands.len()), 0);
+        for command in commands {
+            let (number, next) = queue.submit(*command);
+            numbers.push(Some(number));
+            tail = next;
+        }
         self.ring(2 * usize::from(queue.number()), tail);
-        match self.wait_for_completion(queue, limit) {
-            Ok(done) if done.number != number => {
+        let mut failed: Option<(usize, Error)> = None;
+        let (mut head, mut left) = (0, commands.len());
+        while left > 0 {
+            let index = match self.wait_for_completion(queue, limit) {
+                Ok((completion, next)) => {
+                    head = next;
+                    let of = |number: &Option<u16>| *number == Some(completion.number);
+                    let index = numbers.iter().position(of);
+                    index.map(|index| (index, completion)).ok_or(NO_COMMAND)
+                }
+                Err(error) => Err(error),
+            };
+            let (index, completion) = index.map_err(|error| {
                 self.stop();
-                Err(Error::Malformed("a completion of no command"))
-            }
-            Ok(done) if done.status == (0, 0) => Ok(done.result),
-            Ok(done) => Err(Error::Status {
-                kind: done.status.0,
-                code: done.status.1,
-            }),
-            Err(error) => {
-                self.stop();
-                Err(error)
+                (0, error)
+            })?;
+            (numbers[index], left) = (None, left - 1);
+            match completion.error() {
+                None => done(&completion),
+                Some(error) if failed.is_none_or(|(first, _)| index < first) => {
+                    failed = Some((index, error));
+                }
+                Some(_) => {}
             }
         }
+        self.ring(2 * usize::from(queue.number()) + 1, head);
+        failed.map_or(Ok(()), Err)
     }
 
     fn ring(&mut self, doorbell: usize, value: u16) {
@@ -248,11 +282,12 @@ impl<D: Device> Controller<D> {
         self.device.write(at, value.into());
     }
 
+    /// Returns a completion, and what its doorbell is to be told.
     fn wait_for_completion(
         &mut self,
         queue: &mut Queue<D::Memory>,
         limit: Duration,
-    ) -> Result<Completion, Error> {
+    ) -> Result<(Completion, u16), Error> {
         /// Looks at memory, each followed by one at the clock and at a register, which is dear.
         const LOOKS: u32 = 1000;
         /// Most time without a look at the controller's state.
@@ -260,9 +295,8 @@ impl<D: Device> Controller<D> {
         let began = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                if let Some((completion, head)) = queue.take() {
-                    self.ring(2 * usize::from(queue.number()) + 1, head);
-                    return Ok(completion);
+                if let Some(taken) = queue.take() {
+                    return Ok(taken);
                 }
                 std::hint::spin_loop();
             }

@@ -2,7 +2,8 @@
 //!
 //! One queue pair for administration and one for I/O. For completions the driver looks a while, then waits for an
 //! interrupt (MSI-X), if the device can interrupt. Data go through a
-//! buffer that the device reaches, with a list of its pages (PRP). One command at a time is under way.
+//! buffer that the device reaches, with a list of its pages (PRP). What one call asks for is under way at once, as many
+//! commands as buffer and queue have room for.
 //!
 //! Each wait has a limit. A controller that exceeds it, that reports a fatal error or that has gone is
 //! stopped: all calls fail from then on, as nobody knows what of the last one it has done.
@@ -15,6 +16,7 @@ mod error;
 mod identify;
 mod queue;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -24,13 +26,15 @@ use self::controller::Controller;
 pub use self::error::Error;
 use self::identify::{Features, Namespace};
 use self::queue::Queue;
-use crate::block::{Access, BlockDevice, DeviceError, check};
+use crate::block::{Access, BlockDevice, DeviceError, Piece, check};
 use crate::pci::{Device, DeviceMemory};
 
 /// Bytes of registers that the driver needs: two queue pairs, whatever the distance of their doorbells.
 pub const REGISTER_BYTES: u64 = 0x1000 + 4 * (4 << 15);
 /// Size of a page, for the controller as well.
 const PAGE: usize = 4096;
+/// Bytes of an address in a list of pages.
+const ADDRESS: usize = 8;
 /// Bytes of the buffer for data.
 const BUFFER: usize = 512 << 10;
 const ADMINISTRATION: u16 = 0;
@@ -166,56 +170,74 @@ impl<D: Device> Nvme<D> {
         self.features.transfer_max.min(BUFFER)
     }
 
-    /// Points a command to the first bytes of the buffer (4.3).
-    fn with_data(&self, command: Command, bytes: usize) -> Command {
-        let start = self.buffer.device_address();
-        let second = match bytes {
+    /// Adds blocks to what the next commands move, as many as there is room for. Returns the part of the buffer that
+    /// is theirs, empty if there is none.
+    fn plan(&self, parts: &mut Vec<Part>, block: u64, length: usize) -> Range<usize> {
+        let most = self.transfer_max();
+        if let Some(last) = parts.last_mut()
+            && last.block + (last.range.len() / self.namespace.block_size) as u64 == block
+            && last.range.len() < most
+        {
+            let start = last.range.end;
+            last.range.end += length.min(most - last.range.len()).min(BUFFER - start);
+            return start..last.range.end;
+        }
+        let end = parts.last().map_or(0, |last| last.range.end);
+        let start = end.next_multiple_of(PAGE);
+        if parts.len() == self.io.depth() || start >= BUFFER {
+            return end..end;
+        }
+        let range = start..start + length.min(most).min(BUFFER - start);
+        let planned = range.clone();
+        parts.push(Part { block, range });
+        planned
+    }
+
+    /// Has the controller read or write all parts at once.
+    fn transfer(&mut self, is_write: bool, parts: &[Part]) -> Result<(), DeviceError> {
+        let command = |part: &Part| self.command_for(is_write, part);
+        let commands: Vec<_> = parts.iter().map(command).collect();
+        let (queue, limit) = (&mut self.io, self.limits.io);
+        let done = self.controller.execute_all(queue, &commands, limit, |_| ());
+        done.map_err(|(index, error)| {
+            let block = parts[index].block;
+            let access = match is_write {
+                true => Access::Write(block),
+                false => Access::Read(block),
+            };
+            let errno = error.errno();
+            DeviceError { access, errno }
+        })
+    }
+
+    fn command_for(&self, is_write: bool, part: &Part) -> Command {
+        let count = (part.range.len() / self.namespace.block_size) as u32;
+        let command = match is_write {
+            true => Command::write(self.namespace.number, part.block, count),
+            false => Command::read(self.namespace.number, part.block, count),
+        };
+        let start = self.buffer.device_address() + part.range.start as u64;
+        let second = match part.range.len() {
             0..=PAGE => 0,
-            _ if bytes <= 2 * PAGE => start + PAGE as u64,
-            _ => self.list.device_address(),
+            length if length <= 2 * PAGE => start + PAGE as u64,
+            _ => self.list.device_address() + (part.range.start / PAGE * ADDRESS) as u64,
         };
         command.with_data(start, second)
     }
+}
 
-    /// Moves bytes part by part: `fill` and `drain` copy to and from the buffer, by the range.
-    fn transfer(
-        &mut self,
-        access: Access,
-        length: usize,
-        mut step: impl FnMut(&mut Self, u64, std::ops::Range<usize>) -> Result<(), Error>,
-    ) -> Result<(), DeviceError> {
-        check(self, access, length)?;
-        let (Access::Read(block) | Access::Write(block)) = access else {
-            return Ok(());
-        };
-        let mut done = 0;
-        while done < length {
-            let part = (length - done).min(self.transfer_max());
-            let at = block + (done / self.namespace.block_size) as u64;
-            step(self, at, done..done + part).map_err(|error| DeviceError {
-                access,
-                errno: error.errno(),
-            })?;
-            done += part;
-        }
-        Ok(())
-    }
-
-    fn command_for(&self, is_write: bool, block: u64, bytes: usize) -> Command {
-        let count = (bytes / self.namespace.block_size) as u32;
-        let command = match is_write {
-            true => Command::write(self.namespace.number, block, count),
-            false => Command::read(self.namespace.number, block, count),
-        };
-        self.with_data(command, bytes)
-    }
+/// What one command moves: blocks, and the part of the buffer for them, from the start of a page on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    block: u64,
+    range: Range<usize>,
 }
 
 /// Writes the addresses of the buffer's pages but for the first.
 fn write_list(list: &mut impl DeviceMemory, buffer: u64) {
     for index in 1..BUFFER / PAGE {
         let address = buffer + (index * PAGE) as u64;
-        list.write(8 * (index - 1), &address.to_le_bytes());
+        list.write(ADDRESS * (index - 1), &address.to_le_bytes());
     }
 }
 
@@ -229,19 +251,55 @@ impl<D: Device> BlockDevice for Nvme<D> {
     }
 
     fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.transfer(Access::Read(block), to.len(), |nvme, at, range| {
-            nvme.submit(nvme.command_for(false, at, range.len()))?;
-            nvme.buffer.read(0, &mut to[range]);
-            Ok(())
-        })
+        check(self, Access::Read(block), to.len())?;
+        let (mut block, mut to) = (block, to);
+        while !to.is_empty() {
+            let (mut parts, mut planned) = (Vec::new(), 0);
+            while planned < to.len() {
+                let at = block + (planned / self.namespace.block_size) as u64;
+                match self.plan(&mut parts, at, to.len() - planned) {
+                    range if range.is_empty() => break,
+                    range => planned += range.len(),
+                }
+            }
+            self.transfer(false, &parts)?;
+            for part in &parts {
+                let (own, rest) = to.split_at_mut(part.range.len());
+                self.buffer.read(part.range.start, own);
+                to = rest;
+            }
+            block += (planned / self.namespace.block_size) as u64;
+        }
+        Ok(())
     }
 
     fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
-        self.transfer(Access::Write(block), from.len(), |nvme, at, range| {
-            let command = nvme.command_for(true, at, range.len());
-            nvme.buffer.write(0, &from[range]);
-            nvme.submit(command)
-        })
+        self.write_each(&[(block, from)])
+    }
+
+    fn write_each(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
+        for (block, piece) in pieces {
+            check(self, Access::Write(*block), piece.len())?;
+        }
+        let mut parts = Vec::new();
+        for (block, piece) in pieces {
+            let mut done = 0;
+            while done < piece.len() {
+                let at = block + (done / self.namespace.block_size) as u64;
+                let range = self.plan(&mut parts, at, piece.len() - done);
+                if range.is_empty() {
+                    self.transfer(true, &parts)?;
+                    parts.clear();
+                }
+                self.buffer
+                    .write(range.start, &piece[done..done + range.len()]);
+                done += range.len();
+            }
+        }
+        match parts.is_empty() {
+            true => Ok(()),
+            false => self.transfer(true, &parts),
+        }
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {

@@ -3,7 +3,7 @@
 use super::command::{COMMAND_SIZE, COMPLETION_SIZE, Command, Completion};
 use crate::pci::DeviceMemory;
 
-/// A queue pair. At most one command is under way.
+/// A queue pair.
 #[derive(Debug)]
 pub(super) struct Queue<M> {
     number: u16,
@@ -44,7 +44,12 @@ impl<M: DeviceMemory> Queue<M> {
         (parts.0.device_address(), parts.1.device_address())
     }
 
-    /// Adds a command. Returns its number, and what the doorbell of commands is to be told.
+    /// Returns how many commands can be under way.
+    pub(super) fn depth(&self) -> usize {
+        usize::from(self.entries - 1)
+    }
+
+    /// Adds a command, of [`Queue::depth`] at most. Returns its number, and what the doorbell of commands is to be told.
     pub(super) fn submit(&mut self, command: Command) -> (u16, u16) {
         let number = self.next_command;
         self.next_command = number.wrapping_add(1);

@@ -99,7 +99,7 @@ pub struct ClaimedFunction {
     interrupts: Option<Endpoint>,
 }
 
-/// Has the first message of a function that this process has claimed arrive at an endpoint: whoever serves there
+/// Has the first message of a function that this process has claimed arrive at an endpoint: the thread that serves there
 /// goes on then ([`Endpoint::serve_waiting`]).
 ///
 /// # Errors

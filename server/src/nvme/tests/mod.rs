@@ -64,6 +64,64 @@ fn a_transfer_is_cut_to_what_the_controller_takes() {
 }
 
 #[test]
+fn pieces_are_written_at_once_neighbours_by_one_command() {
+    let (played, mut nvme) = start(Kind::default());
+    let content = bytes(3 * 4096, 4);
+    let pieces = [
+        (8, &content[..4096]),
+        (16, &content[4096..8192]),
+        (40, &content[8192..8704]),
+        (41, &content[8704..9216]),
+        (7, &content[9216..9728]),
+    ];
+    nvme.write_each(&pieces).unwrap();
+    let log = played.0.borrow().log.clone();
+    assert_eq!(log, [(1, 16), (1, 2), (1, 1)]);
+    assert_eq!(played.0.borrow().most_at_once, 3);
+    for (block, piece) in pieces {
+        let at = block as usize * 512;
+        assert_eq!(played.0.borrow().disk[at..at + piece.len()], *piece);
+    }
+    // More than the queue takes at once.
+    let block = bytes(512, 6);
+    let many: Vec<Piece<'_>> = (0..40).map(|at| (100 + 2 * at, &block[..])).collect();
+    nvme.write_each(&many).unwrap();
+    assert_eq!(played.0.borrow().most_at_once, 7);
+    assert_eq!(played.0.borrow().log.len(), 3 + 40);
+    let mut read = vec![0; 512];
+    nvme.read(178, &mut read).unwrap();
+    assert_eq!(read, block);
+}
+
+#[test]
+fn completions_may_come_in_any_order() {
+    let (played, mut nvme) = start(Kind::default());
+    played.set_fault(Fault::Late);
+    let content = bytes(10 * 512, 8);
+    let pieces: Vec<Piece<'_>> = (0..).step_by(2).zip(content.chunks(512)).collect();
+    nvme.write_each(&pieces).unwrap();
+    for (block, piece) in pieces {
+        let at = block as usize * 512;
+        assert_eq!(played.0.borrow().disk[at..at + 512], *piece);
+    }
+}
+
+#[test]
+fn the_first_piece_that_fails_is_named_after_all_are_complete() {
+    let (played, mut nvme) = start(Kind::default());
+    let block = [1; 512];
+    played.set_fault(Fault::FailsBlock(20));
+    let failed = nvme.write_each(&[(10, &block), (20, &block), (30, &block)]);
+    let expected = DeviceError {
+        access: Access::Write(20),
+        errno: Errno::EIO,
+    };
+    assert_eq!(failed, Err(expected));
+    assert_eq!(played.0.borrow().disk[30 * 512], 1);
+    assert_eq!(nvme.write(10, &block), Ok(()));
+}
+
+#[test]
 fn blocks_of_4_kib_have_their_own_numbers() {
     let kind = Kind {
         block_shift: 12,
@@ -226,7 +284,9 @@ proptest! {
             let range = block as usize * 512..(block as usize + count) * 512;
             if is_write {
                 let written = bytes(range.len(), seed.into());
-                nvme.write(block, &written).unwrap();
+                let pieces: Vec<Piece<'_>> = (block..).step_by(3).zip(written.chunks(3 * 512)).collect();
+                let (first, second) = pieces.split_at(pieces.len() / 3);
+                nvme.write_each(&[second, first].concat()).unwrap();
                 expected[range].copy_from_slice(&written);
             } else {
                 let mut read = vec![1; range.len()];

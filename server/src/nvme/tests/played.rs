@@ -32,6 +32,8 @@ pub(super) enum Fault {
     Gone,
     /// It completes a command that there is none of.
     WrongNumber,
+    /// It fails commands that begin with this block.
+    FailsBlock(u64),
     /// It fails commands of I/O with this status.
     Status(u8, u8),
 }
@@ -91,6 +93,8 @@ pub(super) struct World {
     is_gone: bool,
     pub(super) was_shut_down: bool,
     has_interrupt: bool,
+    /// Most commands of I/O that it was given at once.
+    pub(super) most_at_once: usize,
     /// What it will complete late.
     late: Vec<(u16, (u8, u8))>,
     /// How often an interrupt was waited for.
@@ -123,6 +127,7 @@ impl Played {
             is_gone: false,
             was_shut_down: false,
             has_interrupt: false,
+            most_at_once: 0,
             late: Vec::new(),
             waits: 0,
         })))
@@ -186,7 +191,9 @@ impl World {
             assert_eq!(value, self.completions[queue].at, "each is taken");
             return;
         }
+        let mut given = 0;
         while self.submissions[queue].at != value {
+            given += 1;
             let circle = &mut self.submissions[queue];
             assert!(value < circle.entries);
             let at = circle.start + 64 * u64::from(circle.at);
@@ -198,6 +205,9 @@ impl World {
                 _ => self.serve(&word),
             };
             self.complete(queue, (word(0) >> 16) as u16, status);
+        }
+        if queue == 1 {
+            self.most_at_once = self.most_at_once.max(given);
         }
     }
 
@@ -293,6 +303,9 @@ impl World {
             (u64::from(word(44)) << 32 | u64::from(word(40))) << self.kind.block_shift,
             (count as usize) << self.kind.block_shift,
         );
+        if self.fault == Fault::FailsBlock(start >> self.kind.block_shift) {
+            return (0, 6);
+        }
         let range = start as usize..start as usize + bytes;
         match opcode {
             0x00 => self.log.push((opcode, 0)),
@@ -393,7 +406,7 @@ impl Device for Played {
         let mut world = self.0.borrow_mut();
         assert!(world.has_interrupt);
         world.waits += 1;
-        for (number, status) in std::mem::take(&mut world.late) {
+        for (number, status) in std::mem::take(&mut world.late).into_iter().rev() {
             world.put(1, number, status);
         }
     }
