@@ -1,7 +1,8 @@
 //! A client of a web server: requests on one connection, one after the other.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
 
 use insula_driver::tsc;
 
@@ -13,23 +14,45 @@ const LENGTH: &str = "content-length: ";
 const REQUESTS: usize = 500;
 const WARM: usize = 50;
 
-/// Times requests to the server at that port of this machine.
+/// Times requests to a server.
 ///
 /// # Errors
 /// When there is none, or its answer is no success of known length.
-pub fn get(port: u16) -> io::Result<Ticks> {
-    let mut server = BufReader::new(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?);
+pub fn get(server: SocketAddr) -> io::Result<Ticks> {
+    let times = requests(server, WARM + REQUESTS)?;
+    Ok(Ticks::of(times[WARM..].to_vec()))
+}
+
+/// Times requests by several connections at once: all together, for each request.
+///
+/// # Errors
+/// As of [`get`].
+pub fn get_by_many(server: SocketAddr, connections: usize) -> io::Result<Ticks> {
+    let each = REQUESTS.div_ceil(connections.max(1));
+    let began = tsc();
+    let clients: Vec<_> = (0..connections)
+        .map(|_| thread::spawn(move || requests(server, each)))
+        .collect();
+    for client in clients {
+        let made = client.join();
+        made.map_err(|_| io::Error::other("a client panicked"))??;
+    }
+    let all = (each * connections).max(1) as u64;
+    Ok(Ticks::once((tsc() - began) / all))
+}
+
+/// Makes requests on one connection, one after the other. Returns how long each took.
+fn requests(server: SocketAddr, count: usize) -> io::Result<Vec<u64>> {
+    let mut server = BufReader::new(TcpStream::connect(server)?);
     server.get_ref().set_nodelay(true)?;
-    let mut all = Vec::with_capacity(REQUESTS);
-    for round in 0..WARM + REQUESTS {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
         let began = tsc();
         server.get_mut().write_all(REQUEST)?;
         answer(&mut server)?;
-        if round >= WARM {
-            all.push(tsc() - began);
-        }
+        times.push(tsc() - began);
     }
-    Ok(Ticks::of(all))
+    Ok(times)
 }
 
 /// Reads an answer, and returns its content.

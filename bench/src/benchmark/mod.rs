@@ -74,6 +74,8 @@ pub const ALL: &[&Benchmark] = &[
     &ant::READ,
     &ant::PATH,
     &ant::BONNIE,
+    &ant::POSTMARK,
+    &ant::NET,
     &exec::BENCHMARK,
     &run_to_output::BENCHMARK,
     &fs::BENCHMARK,

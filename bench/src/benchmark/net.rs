@@ -128,7 +128,7 @@ impl Drop for Server {
 }
 
 fn trips(inside: &Inside) -> Result<(), Finding> {
-    let node = address(inside)?;
+    let node = inside.address_of(SERVER)?;
     let mut echo = Echo::connect(&node)?;
     let before = doorbells(inside)?;
     let to_node = measure(&mut echo)?;
@@ -146,7 +146,7 @@ fn measure(echo: &mut Echo) -> Result<Trips, Finding> {
 }
 
 fn streams(inside: &Inside) -> Result<(), Finding> {
-    let node = address(inside)?;
+    let node = inside.address_of(SERVER)?;
     let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
     for (way, address) in [
         ("node", node.as_str()),
@@ -166,13 +166,6 @@ fn streams(inside: &Inside) -> Result<(), Finding> {
 /// Rate in MB/s.
 fn rate(seconds: f64) -> f64 {
     STREAM_BYTES as f64 / 1e6 / seconds
-}
-
-/// Address of the node with the server.
-fn address(inside: &Inside) -> Result<String, Finding> {
-    let view: serde_json::Value = serde_json::from_str(&inside.command.run(&["inspect", SERVER])?)?;
-    let address = view[0]["address"].as_str().map(str::to_owned);
-    address.ok_or_else(|| Finding::new(format!("{SERVER} has no address")))
 }
 
 /// Doorbell interrupts so far, of the base and of the node.

@@ -16,7 +16,7 @@ const CLIENT: usize = 1;
 const SERVER: usize = 2;
 const NODE: usize = 3;
 const REDIS_PORT: &str = "7379";
-const NGINX_PORT: &str = "7380";
+const NGINX_SERVER: &str = "127.0.0.1:7380";
 /// Requests of redis' client.
 const REQUESTS: &str = "1000";
 /// Time limit for a server to start.
@@ -126,9 +126,9 @@ fn redis_client(program: &str, words: &[&str]) -> Result<String, Finding> {
 fn nginx(inside: &Inside, lwk_node: &LwkNode<'_>, place: Place, row: &str) -> Result<(), Finding> {
     let words = ["/usr/sbin/nginx", "-c", "/run/nginx/conf"];
     with_server(inside, place, &words, || {
-        let probe = || client(&[PROBE, "get", NGINX_PORT]);
+        let probe = || client(&[PROBE, "get", NGINX_SERVER]);
         wait_for("nginx", || Ok(!probe()?.is_empty()))?;
-        let round = lwk_node.round(Place::Base(CLIENT), &["get", NGINX_PORT])?;
+        let round = lwk_node.round(Place::Base(CLIENT), &["get", NGINX_SERVER])?;
         inside.record(&format!("server.nginx.{row}"), round.median_us)?;
         end(&["sh", "-c", "kill -QUIT $(cat /run/nginx/pid)"])
     })

@@ -11,7 +11,7 @@ use insula_bench::{blocks, held, http, responder, tcp};
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
                      | polling | flood | rings FILE | hold BYTES TURNS | primitive NAME \
-                     | starts PROGRAM | get PORT \
+                     | starts PROGRAM | get ADDRESS:PORT [CONNECTIONS] \
                      | blocks FILE reads|mix | blocks FILE COUNT PROCESSES";
 
 fn main() -> ExitCode {
@@ -36,7 +36,11 @@ fn main() -> ExitCode {
             _ => None,
         },
         ["starts", program] => Some(starts(program)),
-        ["get", port] => port.parse().ok().map(http::get),
+        ["get", server] => server.parse().ok().map(http::get),
+        ["get", server, connections] => match (server.parse(), connections.parse()) {
+            (Ok(server), Ok(connections)) => Some(http::get_by_many(server, connections)),
+            _ => None,
+        },
         ["primitive", name] => Primitive::of(name).map(Primitive::measure),
         ["serve"] => Some(tcp::serve().map(|never| match never {})),
         ["polling"] => Some(responder::polling().map(|never| match never {})),

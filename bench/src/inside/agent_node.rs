@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use testbed::base::Finding;
 use testbed::host::payload::equipment::{CRIU_PATH, MODULES_PATH};
 
@@ -33,6 +34,16 @@ impl Inside {
     /// When the command fails.
     pub fn build_image_with_criu(&self, name: &str, version: &str) -> Result<(), Finding> {
         self.build(name, version, &[&format!("--criu={CRIU_PATH}")])
+    }
+
+    /// Returns the address of a node with a network.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn address_of(&self, node: &str) -> Result<String, Finding> {
+        let inspected: Value = serde_json::from_str(&self.command.run(&["inspect", node])?)?;
+        let address = inspected[0]["address"].as_str().map(str::to_owned);
+        address.ok_or_else(|| Finding::new(format!("{node} has no address")))
     }
 
     fn build(&self, name: &str, version: &str, more: &[&str]) -> Result<(), Finding> {

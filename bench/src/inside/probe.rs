@@ -51,8 +51,16 @@ impl<'a> LwkNode<'a> {
     /// # Errors
     /// When it does not start.
     pub fn start_on(inside: &'a Inside, cores: &str) -> Result<Self, Finding> {
+        Self::start_with(inside, cores, &[])
+    }
+
+    /// The same, with further options.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_with(inside: &'a Inside, cores: &str, more: &[&str]) -> Result<Self, Finding> {
         let words = ["--image", "lwk", "--cpu-list", cores, "--memory", "512M"];
-        inside.command.start(NODE, &words)?;
+        inside.command.start(NODE, &[&words[..], more].concat())?;
         let tsc_khz = inside.driver.machine()?.0.tsc_khz;
         Ok(Self { inside, tsc_khz })
     }

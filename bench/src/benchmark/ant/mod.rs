@@ -2,10 +2,15 @@
 //! server (B), each with a core of its own or together.
 
 mod bonnie;
+mod line;
+mod net;
 mod path;
+mod postmark;
 mod read;
 mod servers;
 
 pub(super) use bonnie::BENCHMARK as BONNIE;
+pub(super) use net::BENCHMARK as NET;
 pub(super) use path::BENCHMARK as PATH;
+pub(super) use postmark::BENCHMARK as POSTMARK;
 pub(super) use read::BENCHMARK as READ;

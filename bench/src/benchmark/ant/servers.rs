@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use testbed::base::Finding;
 
@@ -42,6 +43,14 @@ pub(super) enum Files {
     Delegated,
     /// The node, and its servers.
     Served(Placement),
+}
+
+/// Where a program finds the files.
+const fn folder(files: Files) -> &'static str {
+    match files {
+        Files::Served(_) => MOUNT,
+        Files::Base | Files::Delegated => ON_BASE,
+    }
 }
 
 const fn served(cores: [&'static str; 3], has_cache: bool) -> Files {
@@ -137,6 +146,29 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
+    /// Runs a shell script in its place, whose words follow it; the first is the folder. Returns how long that took.
+    pub(super) fn script(
+        &mut self,
+        files: Files,
+        script: &str,
+        words: &[&str],
+    ) -> Result<Duration, Finding> {
+        let words = [&["sh", "-c", script, folder(files)], words].concat();
+        run(&mut self.command(files, &words)?)
+    }
+
+    /// A program in its place, with the servers where they are to be.
+    fn command(&mut self, files: Files, words: &[&str]) -> Result<Command, Finding> {
+        Ok(match files {
+            Files::Base => program(self.inside, Place::Base(BASE_CORE), words),
+            Files::Delegated => program(self.inside, Place::Lwk, words),
+            Files::Served(placement) => {
+                self.place(placement)?;
+                self.there(placement.cores[0], words)
+            }
+        })
+    }
+
     /// A program on a core of the node with the servers' files.
     fn there(&self, core: &str, words: &[&str]) -> Command {
         let mut command = self.inside.command.prepare();
@@ -152,20 +184,9 @@ impl<'a> Servers<'a> {
         files: Files,
         (before, file, after): (&[&str], &str, &[&str]),
     ) -> Result<Round, Finding> {
-        let folder = match files {
-            Files::Served(_) => MOUNT,
-            _ => ON_BASE,
-        };
-        let path = format!("{folder}/{file}");
+        let path = format!("{}/{file}", folder(files));
         let words = [&[PROBE][..], before, &[&path], after].concat();
-        let command = match files {
-            Files::Base => program(self.inside, Place::Base(BASE_CORE), &words),
-            Files::Delegated => program(self.inside, Place::Lwk, &words),
-            Files::Served(placement) => {
-                self.place(placement)?;
-                self.there(placement.cores[0], &words)
-            }
-        };
+        let command = self.command(files, &words)?;
         self.node.measured(command)
     }
 

@@ -25,6 +25,7 @@ const REVISION: u32 = 1;
 /// Packages beyond the essential ones. fasttree is a program of OpenMP, fzf one of Go: they run on
 /// the lightweight kernel, as openssl, python3, redis, sqlite3 and stress-ng do.
 const PACKAGES: &[&str] = &[
+    "bonnie++",
     "busybox-static",
     "crun",
     "e2fsprogs",
@@ -47,6 +48,7 @@ const PACKAGES: &[&str] = &[
     "numactl",
     "openssl",
     "pciutils",
+    "postmark",
     "procps",
     "python3-drgn",
     "redis-server",
