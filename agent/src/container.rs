@@ -23,6 +23,13 @@ pub fn card(address: Ipv4Addr) -> [u8; 6] {
     [MARK[0], MARK[1], a, b, c, d]
 }
 
+/// The address of the container whose card has this MAC address; `None` for other cards.
+#[must_use]
+pub fn address(card: [u8; 6]) -> Option<Ipv4Addr> {
+    let [first, second, a, b, c, d] = card;
+    ([first, second] == MARK).then(|| Ipv4Addr::new(a, b, c, d))
+}
+
 /// Whether a text can be a container's name: `[a-zA-Z0-9][a-zA-Z0-9_.-]*`, as a node's.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
@@ -255,5 +262,6 @@ mod tests {
     fn cards_are_not_those_of_nodes() {
         let address = Ipv4Addr::new(10, 78, 255, 7);
         assert_eq!(crate::network::address(card(address)), None);
+        assert_eq!(super::address(card(address)), Some(address));
     }
 }

@@ -65,7 +65,7 @@ fn change(socket: &RouteSocket, index: u32, old: Ipv4Addr, new: Ipv4Addr) -> io:
     let has_ipv6 = removed.or_else(|error| unless_absent(error, false))?;
     socket.set_card(index, card(new))?;
     socket.add_address(index, new)?;
-    socket.route_all()?;
+    socket.route_all(new)?;
     match has_ipv6 {
         true => socket.add_link_local(index, card(new)),
         false => Ok(()),
@@ -167,8 +167,8 @@ impl Interfaces {
             socket.add_address(link.index, own)?;
         }
         socket.bring_up(link.index)?;
-        if own.is_some() {
-            socket.route_all()?;
+        if let Some(own) = own {
+            socket.route_all(own)?;
         }
         Ok(own)
     }

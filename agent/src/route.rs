@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::RawFd;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX, address};
+use insula_agent::network::{Network, PREFIX, address};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
     NetlinkMessage, NetlinkPayload,
@@ -208,8 +208,8 @@ impl RouteSocket {
         self.request(RouteNetlinkMessage::DelLink(message))
     }
 
-    /// Adds the default route through the base.
-    pub(crate) fn route_all(&self) -> io::Result<()> {
+    /// Adds the default route through the base, from an own address.
+    pub(crate) fn route_all(&self, own: Ipv4Addr) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
             address_family: AddressFamily::Inet,
@@ -219,7 +219,8 @@ impl RouteSocket {
             kind: RouteType::Unicast,
             ..RouteHeader::default()
         };
-        message.attributes = vec![RouteAttribute::Gateway(RouteAddress::Inet(BASE_ADDRESS))];
+        let base = RouteAddress::Inet(Network::of(own).base());
+        message.attributes = vec![RouteAttribute::Gateway(base)];
         self.request(RouteNetlinkMessage::NewRoute(message))
     }
 

@@ -19,14 +19,14 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::container::card;
+use insula_agent::container::{self, card};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 use rustix::process::{Pid, getpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use super::cgroup::Cgroup;
 use crate::namespace::unshare;
-use crate::route::{MacvlanRequest, RouteSocket};
+use crate::route::{Link, MacvlanRequest, RouteSocket};
 
 /// Name of a container's card.
 const CARD: &str = "eth0";
@@ -102,7 +102,7 @@ fn add_card(
             inside.set_carrier(link.index, false)?;
         }
         bring_up_alone(inside, link.index)?;
-        inside.route_all()?;
+        inside.route_all(address)?;
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ pub(super) fn network_of(pid: Pid) -> io::Result<File> {
 
 /// Removes the card in a network namespace: no packet leaves it any more.
 pub(super) fn remove_card(network: &File) -> io::Result<()> {
-    with_card(network, |inside, card| inside.remove_link(card))
+    with_card(network, |inside, card| inside.remove_link(card.index))
 }
 
 /// Removes the cards in the network namespaces of a group's processes, which are to be killed. Connections outlive
@@ -159,17 +159,18 @@ pub(super) fn remove_cards(cgroup: &Cgroup) {
 
 /// Takes the card down: no packet comes or goes, and none is confirmed.
 pub(super) fn take_card_down(network: &File) -> io::Result<()> {
-    with_card(network, RouteSocket::bring_down)
+    with_card(network, |inside, card| inside.bring_down(card.index))
 }
 
 /// Has packets leave and come to a card that was taken down, or had no carrier.
 pub(super) fn bring_card_up(network: &File) -> io::Result<()> {
     with_card(network, |inside, card| {
         // Coming up tells the bridge where it is.
-        inside.bring_down(card)?;
-        inside.set_carrier(card, true)?;
-        bring_up_alone(inside, card)?;
-        inside.route_all()
+        inside.bring_down(card.index)?;
+        inside.set_carrier(card.index, true)?;
+        bring_up_alone(inside, card.index)?;
+        let own = card.card.and_then(container::address);
+        own.map_or(Ok(()), |own| inside.route_all(own))
     })
 }
 
@@ -192,7 +193,7 @@ fn bring_up_alone(inside: &RouteSocket, card: u32) -> io::Result<()> {
 /// Does something with the card in a network namespace, if there is one.
 fn with_card(
     network: &File,
-    what: impl FnOnce(&RouteSocket, u32) -> io::Result<()> + Send + 'static,
+    what: impl FnOnce(&RouteSocket, &Link) -> io::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let network = network.try_clone()?;
     in_thread(move || {
@@ -200,7 +201,7 @@ fn with_card(
         let inside = RouteSocket::open()?;
         let links = inside.links()?;
         let card = links.iter().find(|link| link.name == CARD);
-        card.map_or(Ok(()), |link| what(&inside, link.index))
+        card.map_or(Ok(()), |card| what(&inside, card))
     })
 }
 

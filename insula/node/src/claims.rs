@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 
+use insula_agent::network::Network;
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
@@ -14,9 +15,7 @@ use insula_driver::Driver;
 use insula_driver::name::{self, Name};
 
 use super::{Attachments, Handle, RunRequest, all};
-use crate::attachment::{
-    DiskFile, Networking, Publish, check_no_other, free_address, free_addresses,
-};
+use crate::attachment::{self, DiskFile, Networking, Publish, can_be_requested, free_address};
 
 /// Name of the lock held while a node with claims is created.
 const LOCK: &str = "claims";
@@ -65,13 +64,10 @@ fn unavailable(option: &'static str, what: String) -> Error {
 
 /// The address cannot be requested.
 fn outside(address: Ipv4Addr) -> Error {
-    let (first, last) = (*free_addresses().start(), *free_addresses().end());
     Error::new(format!("a node cannot have the address {address}"))
         .untouched()
         .about("ip")
-        .hint(format!(
-            "request one from {first} to {last}, or none to have one assigned"
-        ))
+        .hint("request one from 10.78.0.2 to 10.78.0.255, or none to have one assigned")
 }
 
 fn disk_twice(option: &'static str, disk: &DiskFile) -> Error {
@@ -102,10 +98,29 @@ fn lock_failed(error: io::Error) -> Error {
 
 /// Refuses a node whose claims conflict with those of others, or whose network would hide one of the base's.
 pub(super) fn check(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
-    if request.attachments.network.is_some() {
-        check_no_other(root)?;
+    let nodes = all(driver)?;
+    check_against(&nodes, request)?;
+    match &request.attachments.network {
+        Some(wanted) => network_of(root, &nodes, wanted).map(drop),
+        None => Ok(()),
     }
-    check_against(&all(driver)?, request)
+}
+
+/// The network for a node that wants this.
+fn network_of(root: &Root, nodes: &[Handle], wanted: &Networking) -> Result<Network, Error> {
+    attachment::network(root, addresses(nodes), wanted.address)
+}
+
+/// Returns the network of nodes and containers, for a container without an address, or that wants one.
+///
+/// # Errors
+/// When it would hide another network of the base, or the wanted address is of another one.
+pub fn current_network(
+    driver: &Driver,
+    root: &Root,
+    wanted: Option<Ipv4Addr>,
+) -> Result<Network, Error> {
+    attachment::network(root, addresses(&all(driver)?), wanted)
 }
 
 fn check_against(nodes: &[Handle], request: &RunRequest) -> Result<(), Error> {
@@ -147,11 +162,11 @@ pub(super) fn take(
     let nodes = all(driver)?;
     check_against(&nodes, request)?;
     let mut network = network.clone();
-    if let Some(network) = &mut network
-        && network.address.is_none()
-    {
-        let address = free_address(name.as_str(), &addresses(&nodes));
-        network.address = Some(address.ok_or_else(no_address)?);
+    if let Some(wanted) = &mut network {
+        let of = network_of(root, &nodes, wanted)?;
+        let free = || free_address(of, name.as_str(), &addresses(&nodes));
+        let address = wanted.address.or_else(free);
+        wanted.address = Some(address.ok_or_else(no_address)?);
     }
     Ok(Claimed {
         network,
@@ -197,8 +212,9 @@ impl Claims<'_> {
     /// # Errors
     /// What the node cannot have; nothing was touched.
     pub fn check(&self) -> Result<(), Error> {
-        let is_outside = |address: &Ipv4Addr| !free_addresses().contains(address);
-        if let Some(address) = self.address().filter(is_outside) {
+        if let Some(address) = self.address()
+            && !can_be_requested(address)
+        {
             return Err(outside(address));
         }
         if let Some(disk) = find_conflict(self.disks, DiskFile::conflicts_with) {
@@ -278,13 +294,14 @@ mod tests {
             "10.78.0.0",
             "10.78.0.1",
             "10.78.1.0",
-            "10.79.0.2",
+            "10.77.0.2",
+            "10.110.0.2",
             "127.0.0.1",
         ] {
             let refused = of(Some(&on(address)), &[]).check();
             assert_eq!(refused.unwrap_err().option, "ip", "{address}");
         }
-        for address in ["10.78.0.2", "10.78.0.255"] {
+        for address in ["10.78.0.2", "10.78.0.255", "10.109.0.9"] {
             assert!(of(Some(&on(address)), &[]).check().is_ok());
         }
     }

@@ -65,7 +65,7 @@ mod view;
 mod watch;
 
 pub use attachments::Attachments;
-pub use claims::{Claims, Conflict};
+pub use claims::{Claims, Conflict, current_network};
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use dry_run::DryRun;
 pub use end::{Stopped, kill, remove, stop, wait_for_supervisor_exit};

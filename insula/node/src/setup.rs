@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
 use insula_abi::channel::Channels;
+use insula_agent::network::Network;
 use insula_agent::options::{Options, Resolver};
 use insula_base::root::Root;
 use insula_boot::monitor::{ConfinedNode, MonitorLayout};
@@ -140,8 +141,8 @@ impl Setup<'_> {
         }
         let agent = Options {
             clock: Some(clock::now(self.machine.tsc_khz)),
-            resolver: match self.network {
-                Some(_) => resolver(&Root::default()),
+            resolver: match self.network.and_then(|network| network.address) {
+                Some(own) => resolver(&Root::default(), Network::of(own)),
                 None => Resolver::default(),
             },
             ..Options::default()

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use insula_agent::base::{CARD_ADDRESS, NETWORK, NETWORK_NAME};
-use insula_agent::network::card;
+use insula_agent::network::{Network, card};
 
 use super::bridge;
 use super::command::run;
@@ -18,12 +18,12 @@ pub(super) const PORT: &str = NETWORK_NAME;
 /// Name of the other one.
 const CARD: &str = "eth0";
 
-/// Makes namespace and card, as far as they are not there. Returns why containers on the base reach no other
+/// Makes namespace and card on a network, as far as they are not there. Returns why containers on the base reach no other
 /// hosts, if they do not.
 ///
 /// # Errors
 /// When the base's kernel refuses it, or the program `ip` is not installed.
-pub fn make_base_card() -> io::Result<Option<io::Error>> {
+pub fn make_base_card(network: Network) -> io::Result<Option<io::Error>> {
     if !Path::new(NETWORK).exists() {
         ip(&["netns", "add", NETWORK_NAME])?;
     }
@@ -32,8 +32,8 @@ pub fn make_base_card() -> io::Result<Option<io::Error>> {
         let pair = ["link", "add", PORT, "type", "veth", "peer", "name", CARD];
         ip(&[&pair[..], &["address", &address, "netns", NETWORK_NAME]].concat())?;
     }
-    bridge::join(PORT)?;
-    Ok(nat::let_out().err())
+    bridge::join(network, PORT)?;
+    Ok(nat::let_out(network).err())
 }
 
 /// Removes both, and with the last port the bridge.

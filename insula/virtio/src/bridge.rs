@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX, card};
+use insula_agent::network::{Network, PREFIX, card};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
 pub(super) use insula_node::attachment::BRIDGE;
@@ -21,13 +21,13 @@ const LOCK: &str = "network";
 const LOCK_TIMEOUT: Duration = Duration::from_secs(6);
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Creates the bridge, if there is none. Each step may take `limit`: the first on a base loads a module.
-pub(super) fn make(limit: Duration) -> io::Result<()> {
+/// Creates the bridge of a network, if there is none. Each step may take `limit`: the first on a base loads a module.
+pub(super) fn make(network: Network, limit: Duration) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked(limit)
+    make_locked(network, limit)
 }
 
-fn make_locked(limit: Duration) -> io::Result<()> {
+fn make_locked(network: Network, limit: Duration) -> io::Result<()> {
     if is_up() {
         return Ok(());
     }
@@ -35,11 +35,11 @@ fn make_locked(limit: Duration) -> io::Result<()> {
     if !exists() {
         // By default its MAC address is the lowest of its ports', and changes with them: nodes
         // would send to one that is no more.
-        let card = text(card(BASE_ADDRESS));
+        let card = text(card(network.base()));
         let add = ["link", "add", BRIDGE, "address", &card, "type", "bridge"];
         ip(&add, limit)?;
     }
-    let address = format!("{BASE_ADDRESS}/{PREFIX}");
+    let address = format!("{}/{PREFIX}", network.base());
     ip(&["address", "replace", &address, "dev", BRIDGE], limit)?;
     ip(&["link", "set", BRIDGE, "up"], limit)
 }
@@ -51,10 +51,10 @@ fn is_up() -> bool {
     flags.is_ok_and(|flags| flags.is_ok_and(|flags| flags & IFF_UP as u32 != 0))
 }
 
-/// Attaches an interface to the bridge; creates the bridge if needed.
-pub(super) fn join(interface: &str) -> io::Result<()> {
+/// Attaches an interface to the bridge of a network; creates the bridge if needed.
+pub(super) fn join(network: Network, interface: &str) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked(DRIVER_WAITS)?;
+    make_locked(network, DRIVER_WAITS)?;
     attach(interface)?;
     // Packets from a container go to others on the same node, and to the node itself.
     port(interface, &["hairpin", "on"])

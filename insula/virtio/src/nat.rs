@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::Network;
 use insula_base::root::Root;
 use insula_node::attachment::Publish;
 use serde_json::Value;
@@ -82,7 +82,7 @@ impl Nat {
         self.was_opened.store(true, Ordering::Relaxed);
         let events = Arc::clone(&self.device_events);
         let open = move || {
-            if let Err(error) = let_out() {
+            if let Err(error) = let_out(Network::of(ports.address)) {
                 events.report(&format!("network: it reaches no other hosts: {error}"));
             }
             if let Err(error) = port_forward::set(ports.address, &ports.published)
@@ -128,10 +128,10 @@ pub fn forget_network(address: Ipv4Addr) -> io::Result<()> {
 }
 
 /// Opens the way, or takes new interfaces into account.
-pub(super) fn let_out() -> io::Result<()> {
+pub(super) fn let_out(network: Network) -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
-    bridge::make(COMMAND_TIMEOUT)?;
-    open(&Root::default(), BRIDGE)
+    bridge::make(network, COMMAND_TIMEOUT)?;
+    open(&Root::default(), (BRIDGE, network))
 }
 
 /// Removes the bridge if nobody is on it, and closes the way then.
@@ -144,13 +144,14 @@ pub(super) fn leave() -> io::Result<()> {
     }
 }
 
-fn open(root: &Root, bridge: &str) -> io::Result<()> {
+fn open(root: &Root, (bridge, network): (&str, Network)) -> io::Result<()> {
     let opened = opened()?;
     let closed = closed(root, bridge);
     // First what tells that they are to be closed again.
     if opened.is_none() || !closed.is_empty() {
         let all = opened.into_iter().flatten().chain(closed.iter().cloned());
-        nft(&table(bridge, &all.collect(), &interfaces(root, bridge)))?;
+        let interfaces = interfaces(root, bridge);
+        nft(&table((bridge, network), &all.collect(), &interfaces))?;
     }
     for interface in closed.iter().map(String::as_str).chain([bridge]) {
         forward(root, interface, true)?;
@@ -249,9 +250,11 @@ fn forward(root: &Root, interface: &str, on: bool) -> io::Result<()> {
 
 /// The table, in place of the one that there may be. What nodes and base send each other is no connection
 /// that has to be tracked.
-fn table(bridge: &str, forwarding: &BTreeSet<String>, interfaces: &BTreeSet<String>) -> String {
-    let [a, b, ..] = BASE_ADDRESS.octets();
-    let nodes = format!("{a}.{b}.0.0/{PREFIX}");
+fn table(
+    (bridge, nodes): (&str, Network),
+    forwarding: &BTreeSet<String>,
+    interfaces: &BTreeSet<String>,
+) -> String {
     let among_nodes = format!("ip saddr {nodes} ip daddr {nodes} notrack");
     let (forwarding, interfaces) = (elements_text(forwarding), elements_text(interfaces));
     format!(
@@ -380,14 +383,15 @@ mod tests {
 
     #[test]
     fn only_interfaces_in_the_set_are_elements() {
-        assert!(!table(BRIDGE, &names(&[]), &names(&[])).contains("elements"));
-        let text = table(BRIDGE, &names(&["eth0"]), &names(&["eth0", "wg0"]));
+        let of = (BRIDGE, Network::new(10, 79));
+        assert!(!table(of, &names(&[]), &names(&[])).contains("elements"));
+        let text = table(of, &names(&["eth0"]), &names(&["eth0", "wg0"]));
         for set in [
             r#"elements = { "eth0" };"#,
             r#"elements = { "eth0", "wg0" };"#,
         ] {
             assert!(text.contains(set), "{text}");
         }
-        assert!(text.contains("ip saddr 10.78.0.0/16 oifname != insula0 masquerade"));
+        assert!(text.contains("ip saddr 10.79.0.0/16 oifname != insula0 masquerade"));
     }
 }

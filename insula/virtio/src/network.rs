@@ -103,9 +103,10 @@ impl Network {
         let tap = Tap::create(&name).map_err(failed("making a network interface"))?;
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
-        bridge::join(&name).map_err(failed("joining the nodes' network"))?;
+        let network = insula_agent::network::Network::of(self.address);
+        bridge::join(network, &name).map_err(failed("joining the nodes' network"))?;
         self.services.nat.open();
-        let name_server = NameServer::start(Arc::clone(&self.services.names));
+        let name_server = NameServer::start(network, Arc::clone(&self.services.names));
         let name_server = name_server.inspect_err(|error| {
             let text = format!("{}: it serves no names: {error}", self.name());
             self.services.device_events.report(&text);

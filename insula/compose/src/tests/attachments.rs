@@ -135,7 +135,7 @@ fn unavailable_attachments() {
             ("a missing root", node("rootfs = \"missing\"")),
             ("a root that is none", node("rootfs = \"foreign\"")),
             ("a missing disk", node("disk = \"missing,ro\"")),
-            ("an address that is none's", node("ip = \"10.79.0.7\"")),
+            ("an address that is none's", node("ip = \"10.77.0.7\"")),
             (
                 "a port twice",
                 node("publish = [\"127.77.0.1:7077:80\", \"127.77.0.1:7077:81\"]"),

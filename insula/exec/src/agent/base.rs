@@ -15,6 +15,8 @@ use insula_agent::frame::{self, Reader};
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state;
+use insula_driver::Driver;
+use insula_node::current_network;
 use insula_privilege::detach;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -50,7 +52,9 @@ fn try_connect() -> io::Result<Socket> {
 }
 
 fn start() -> io::Result<Socket> {
-    let not_routed = insula_virtio::make_base_card()?;
+    let network = Driver::open();
+    let network = network.and_then(|driver| current_network(&driver, &Root::default(), None));
+    let not_routed = insula_virtio::make_base_card(network.map_err(io::Error::other)?)?;
     start_program(not_routed).inspect_err(|_| {
         // Containers of an earlier agent still have theirs.
         if !Path::new(FOLDER).exists() {

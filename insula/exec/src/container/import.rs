@@ -12,6 +12,7 @@ use insula_checkpoint::{Checkpoint, Form};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node::attachment::Publish;
+use insula_node::current_network;
 
 use super::base_agent;
 use super::check::{check_node_alone, check_processor};
@@ -117,7 +118,7 @@ fn reserve(
     check_name(driver, root, name)?;
     let described = checkpoint.description();
     let address = match there.has_network {
-        true => Some(address(&records, checkpoint, request)?),
+        true => Some(address((driver, root), &records, checkpoint, request)?),
         false => None,
     };
     let publish = publish(checkpoint, request)?;
@@ -153,21 +154,24 @@ fn publish(checkpoint: &Checkpoint, request: &RestoreRequest<'_>) -> Result<Vec<
 
 /// The address that it had, or another one if its connections do not need that.
 fn address(
+    (driver, root): (&Driver, &Root),
     records: &Records<'_>,
     checkpoint: &Checkpoint,
     request: &RestoreRequest<'_>,
 ) -> Result<Ipv4Addr, Error> {
     let old = checkpoint.description().and_then(|one| one.address);
+    let network = current_network(driver, root, old);
+    let network = network.or_else(|_| current_network(driver, root, None))?;
     match old {
-        Some(old) if records.is_free(old)? => Ok(old),
+        Some(old) if records.is_free(network, old)? => Ok(old),
         Some(old) if checkpoint.has_connections() && !request.close_connections => {
             Err(not_restorable(request.folder)
                 .because(format!(
-                    "its TCP connections need its address {old}, which is taken"
+                    "its TCP connections need its address {old}, which it cannot have now"
                 ))
                 .hint("--tcp-close restores it with its TCP connections closed"))
         }
-        _ => records.free_address(),
+        _ => records.free_address(network),
     }
 }
 

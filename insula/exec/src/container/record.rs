@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::Network;
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_base::state::{self, AtomicFile, Lock, RUN};
@@ -25,9 +26,8 @@ const LOCK: &str = "containers.lock";
 /// Name of the lock held during a move.
 const MOVE_LOCK: &str = "moves.lock";
 const ENDING: &str = ".json";
-/// The third byte of containers' addresses, and the last bytes that they can have. Nodes have others.
-const THIRD: u8 = 255;
-const LAST: std::ops::RangeInclusive<u8> = 1..=254;
+/// Numbers of addresses of their network that containers can have. Nodes have others.
+const NUMBERS: RangeInclusive<u16> = 0xff01..=0xfffe;
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,16 +154,18 @@ impl<'a> Records<'a> {
         Ok(all.filter_map(|record| record.address).collect())
     }
 
-    /// Whether a container can have this address, and none has it.
-    pub(super) fn is_free(&self, wanted: Ipv4Addr) -> Result<bool, Error> {
-        let can_be = LAST.map(address).any(|one| one == wanted);
+    /// Whether a container can have this address on a network, and none has it.
+    pub(super) fn is_free(&self, network: Network, wanted: Ipv4Addr) -> Result<bool, Error> {
+        let can_be = NUMBERS
+            .map(|number| network.nth(number))
+            .any(|one| one == wanted);
         Ok(can_be && !self.taken_addresses()?.contains(&wanted))
     }
 
-    /// An address that no container has.
-    pub(super) fn free_address(&self) -> Result<Ipv4Addr, Error> {
+    /// An address of a network that no container has.
+    pub(super) fn free_address(&self, network: Network) -> Result<Ipv4Addr, Error> {
         let taken = self.taken_addresses()?;
-        let mut addresses = LAST.map(address);
+        let mut addresses = NUMBERS.map(|number| network.nth(number));
         let free = addresses.find(|address| !taken.contains(address));
         free.ok_or_else(no_address)
     }
@@ -177,12 +179,6 @@ pub(crate) fn lock_moves(root: &Root) -> Result<Lock, Error> {
 /// The same, unless one is being moved.
 pub(super) fn try_lock_moves(root: &Root) -> Result<Option<Lock>, Error> {
     state::try_lock(root, MOVE_LOCK).map_err(not_kept)
-}
-
-fn address(last: u8) -> Ipv4Addr {
-    const { assert!(PREFIX == 16) };
-    let [first, second, ..] = BASE_ADDRESS.octets();
-    Ipv4Addr::new(first, second, THIRD, last)
 }
 
 fn unreadable(name: &Name) -> Error {
@@ -211,6 +207,8 @@ mod tests {
 
     use super::*;
 
+    const NETWORK: Network = Network::new(10, 78);
+
     fn record(name: &str, address: Option<Ipv4Addr>) -> ContainerRecord {
         ContainerRecord {
             lwk_node: None,
@@ -231,12 +229,12 @@ mod tests {
         let tree = Tree::new(&[]);
         let root = tree.root();
         let records = Records::lock(&root).unwrap();
-        let first = records.free_address().unwrap();
-        assert!(records.is_free(first).unwrap());
+        let first = records.free_address(NETWORK).unwrap();
+        assert!(records.is_free(NETWORK, first).unwrap());
         records.write(&record("one", Some(first))).unwrap();
-        assert!(!records.is_free(first).unwrap());
-        assert!(!records.is_free([10, 78, 0, 2].into()).unwrap());
-        let second = records.free_address().unwrap();
+        assert!(!records.is_free(NETWORK, first).unwrap());
+        assert!(!records.is_free(NETWORK, [10, 78, 0, 2].into()).unwrap());
+        let second = records.free_address(NETWORK).unwrap();
         assert_ne!(first, second);
         records.write(&record("two", Some(second))).unwrap();
         let name = "one".parse().unwrap();
@@ -247,7 +245,7 @@ mod tests {
         records.remove(&name).unwrap();
         records.remove(&name).unwrap();
         assert_eq!(all(&root).unwrap(), [record("two", Some(second))]);
-        assert_eq!(records.free_address().unwrap(), first);
+        assert_eq!(records.free_address(NETWORK).unwrap(), first);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::{Name, text};
 use insula_node::attachment::Publish;
-use insula_node::{self as node, BASE, Handle, NodeRecord};
+use insula_node::{self as node, BASE, Handle, NodeRecord, current_network};
 
 use super::ask::{TIMEOUT, ask};
 use super::base_agent;
@@ -63,7 +63,7 @@ pub fn start(
         lwk_node: None,
         rootfs: there.rootfs,
         address: match there.has_network {
-            true => Some(records.free_address()?),
+            true => Some(records.free_address(current_network(driver, root, None)?)?),
             false => None,
         },
         publish: request.publish.to_vec(),

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::Network;
 use sha2::{Digest, Sha256};
+
+use super::choice::NETWORKS;
 
 /// First address for nodes without a requested one; those before can be requested.
 const FIRST: u32 = 0x100;
@@ -20,37 +22,42 @@ pub fn cid(node_id: u32) -> u32 {
     CID_FIRST.wrapping_add(node_id)
 }
 
-/// The network's address.
-pub(super) fn network() -> u32 {
-    u32::from(BASE_ADDRESS) & !(u32::MAX >> PREFIX)
-}
-
 /// The address of a node whose record has none, because another version of insula started it.
 #[must_use]
 pub(super) fn default_address(id: u32) -> Ipv4Addr {
-    nth(id)
+    nth(NETWORKS[0], id)
 }
 
-fn nth(number: u32) -> Ipv4Addr {
-    Ipv4Addr::from(network() + FIRST + number % COUNT)
+fn nth(network: Network, number: u32) -> Ipv4Addr {
+    network.nth((FIRST + number % COUNT) as u16)
 }
 
-/// Chooses an address that is not in `taken` from a hash of the node's name, so a name gets the
+/// Chooses an address of a network that is not in `taken` from a hash of the node's name, so a name gets the
 /// same address each time unless another node has it. `None` if all are taken.
 #[must_use]
-pub(crate) fn free_address(name: &str, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
+pub(crate) fn free_address(
+    network: Network,
+    name: &str,
+    taken: &BTreeSet<Ipv4Addr>,
+) -> Option<Ipv4Addr> {
     let digest = Sha256::digest(name);
     let first = digest.iter().take(4);
     let first = first.fold(0_u32, |number, byte| number << 8 | u32::from(*byte)) % COUNT;
-    let mut all = (0..COUNT).map(|number| nth(first + number));
+    let mut all = (0..COUNT).map(|number| nth(network, first + number));
     all.find(|address| !taken.contains(address))
 }
 
-/// Addresses that a node can request; they are never assigned by default.
+/// Addresses of a network that a node can request; they are never assigned by default.
 #[must_use]
-pub(crate) fn free_addresses() -> RangeInclusive<Ipv4Addr> {
-    let base = u32::from(BASE_ADDRESS);
-    Ipv4Addr::from(base + 1)..=Ipv4Addr::from(network() + FIRST - 1)
+pub(crate) fn free_addresses(network: Network) -> RangeInclusive<Ipv4Addr> {
+    network.nth(2)..=network.nth(FIRST as u16 - 1)
+}
+
+/// Whether a node can request an address, if its network is the nodes'.
+#[must_use]
+pub(crate) fn can_be_requested(address: Ipv4Addr) -> bool {
+    let network = Network::of(address);
+    NETWORKS.contains(&network) && free_addresses(network).contains(&address)
 }
 
 #[cfg(test)]
@@ -59,20 +66,26 @@ mod tests {
 
     #[test]
     fn nodes_have_addresses_of_their_own() {
+        let network = NETWORKS[1];
+        let free_address = |name, taken: &_| free_address(network, name, taken);
         let mut taken = BTreeSet::new();
         let first = free_address("web", &taken).unwrap();
         assert_eq!(free_address("web", &taken), Some(first));
         taken.insert(first);
         let next = free_address("web", &taken).unwrap();
         assert_ne!(next, first);
-        taken.extend((0..COUNT).map(nth));
+        taken.extend((0..COUNT).map(|number| nth(network, number)));
         assert_eq!(taken.len(), COUNT as usize);
         assert_eq!(free_address("web", &taken), None);
         taken.remove(&first);
         assert_eq!(free_address("other", &taken), Some(first));
-        assert!(!taken.contains(&BASE_ADDRESS));
-        assert!(taken.iter().all(|one| !free_addresses().contains(one)));
-        assert_eq!(taken.first().unwrap().to_string(), "10.78.1.0");
-        assert_eq!(taken.last().unwrap().to_string(), "10.78.254.255");
+        assert!(!taken.contains(&network.base()));
+        assert!(
+            taken
+                .iter()
+                .all(|one| !free_addresses(network).contains(one))
+        );
+        assert_eq!(taken.first().unwrap().to_string(), "10.79.1.0");
+        assert_eq!(taken.last().unwrap().to_string(), "10.79.254.255");
     }
 }

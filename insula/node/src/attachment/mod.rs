@@ -4,6 +4,7 @@
 //! anything is taken, so that nodes are created without the back ends.
 
 mod address;
+mod choice;
 mod disk;
 mod disk_copy;
 mod drained;
@@ -11,7 +12,6 @@ pub mod failure;
 mod file_copy;
 mod folder;
 mod network;
-mod overlap;
 mod port;
 mod qcow2;
 pub mod request;
@@ -19,14 +19,14 @@ mod resolver;
 mod volume;
 
 pub use address::cid;
-pub(crate) use address::{free_address, free_addresses};
+pub(crate) use address::{can_be_requested, free_address};
+pub(crate) use choice::network;
 pub use disk::{DiskFile, DiskSpec, find_storage_daemon};
 pub(crate) use disk_copy::{CopiedDisks, DiskStore, keep, open_served};
 pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
 pub use folder::{SharedFolder, VIRTIOFSD_PLACES, find_virtiofsd};
 pub use network::{BRIDGE, Networking};
-pub(crate) use overlap::check_no_other;
 pub use port::{NodePort, Protocol, Publish, PublishError};
 pub use request::{drain, resize};
 pub use resolver::nameservers;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use insula_agent::network::BASE_ADDRESS;
+use insula_agent::network::Network;
 use insula_agent::options::Resolver;
 use insula_base::root::Root;
 
@@ -29,14 +29,14 @@ pub fn nameservers(root: &Root) -> Vec<IpAddr> {
     read(root, FILE).servers
 }
 
-/// How nodes resolve names: by the name server of their network, or, where another one of the base has its
+/// How the nodes of a network resolve names: by its name server, or, where another one of the base has its
 /// port, by those of the base that nodes reach.
 #[must_use]
-pub(crate) fn resolver(root: &Root) -> Resolver {
+pub(crate) fn resolver(root: &Root, network: Network) -> Resolver {
     let base = read(root, FILE);
     let search = base.search;
     if !port_is_taken(root) {
-        let nameservers = vec![BASE_ADDRESS];
+        let nameservers = vec![network.base()];
         return Resolver {
             nameservers,
             search,
@@ -96,6 +96,7 @@ mod tests {
 
     use super::*;
 
+    const NETWORK: Network = Network::new(10, 79);
     const SYSTEMD: (&str, &str) = (FILE, "nameserver 127.0.0.53\noptions edns0\nsearch lan\n");
     const FREE: (&str, &str) = (
         "/proc/net/udp",
@@ -112,10 +113,10 @@ mod tests {
                     search example.org  lan\n";
         let root = Tree::new(&[(FILE, text), FREE]);
         let expected = Resolver {
-            nameservers: vec![BASE_ADDRESS],
+            nameservers: vec![NETWORK.base()],
             search: vec!["example.org".into(), "lan".into()],
         };
-        assert_eq!(resolver(&root.root()), expected);
+        assert_eq!(resolver(&root.root(), NETWORK), expected);
         let asked = ["192.0.2.1", "::1"].map(|address| address.parse::<IpAddr>().unwrap());
         assert_eq!(nameservers(&root.root()), asked);
     }
@@ -123,13 +124,13 @@ mod tests {
     #[test]
     fn servers_that_nodes_reach_are_asked_where_the_port_is_taken() {
         let direct = Tree::new(&[(FILE, "nameserver 192.0.2.1\nnameserver ::1"), TAKEN]);
-        let found = |tree: &Tree| resolver(&tree.root()).nameservers;
+        let found = |tree: &Tree| resolver(&tree.root(), NETWORK).nameservers;
         assert_eq!(found(&direct), [Ipv4Addr::new(192, 0, 2, 1)]);
         let alone = Tree::new(&[SYSTEMD, TAKEN]);
         assert!(found(&alone).is_empty());
         let upstream = (SERVERS_OF_SYSTEMD, "nameserver 192.0.2.3\n");
         let systemd = Tree::new(&[SYSTEMD, TAKEN, upstream]);
         assert_eq!(found(&systemd), [Ipv4Addr::new(192, 0, 2, 3)]);
-        assert_eq!(resolver(&systemd.root()).search, ["lan"]);
+        assert_eq!(resolver(&systemd.root(), NETWORK).search, ["lan"]);
     }
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use insula_agent::network::{BASE_ADDRESS, PREFIX};
+use insula_agent::network::{Network, PREFIX};
 use insula_base::root::Root;
 use insula_node::attachment::nameservers;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -64,13 +64,14 @@ pub(super) struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one at the base's address, which must exist.
-    pub(super) fn start(names: Names) -> io::Result<Self> {
+    /// Starts one at the base's address on a network, which must exist.
+    pub(super) fn start(network: Network, names: Names) -> io::Result<Self> {
+        let own = network.base();
         Self::serve(Service {
-            at: SocketAddrV4::new(BASE_ADDRESS, PORT),
+            at: SocketAddrV4::new(own, PORT),
             prefix: PREFIX,
             names,
-            upstream: Box::new(upstream_servers),
+            upstream: Box::new(move || upstream_servers(own)),
         })
     }
 
@@ -101,9 +102,9 @@ impl Drop for NameServer {
 }
 
 /// The base's name servers, without this one.
-fn upstream_servers() -> Vec<SocketAddr> {
+fn upstream_servers(own: Ipv4Addr) -> Vec<SocketAddr> {
     let servers = nameservers(&Root::default()).into_iter();
-    let others = servers.filter(|&server| server != IpAddr::V4(BASE_ADDRESS));
+    let others = servers.filter(|&server| server != IpAddr::V4(own));
     others.map(|server| SocketAddr::new(server, PORT)).collect()
 }
 
@@ -370,7 +371,7 @@ mod tests {
     #[test]
     fn only_the_network_is_served() {
         let service = Service {
-            at: SocketAddrV4::new(BASE_ADDRESS, PORT),
+            at: SocketAddrV4::new(Network::new(10, 78).base(), PORT),
             prefix: PREFIX,
             names: Arc::new(|_| None),
             upstream: Box::new(Vec::new),

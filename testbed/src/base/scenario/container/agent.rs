@@ -110,6 +110,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         outside::beside_docker(|| {
             image_root::two_nodes(context).map_err(|error| error.when("with an image as root"))
         })?;
+        outside::is_closed()?;
+        outside::chooses_a_free_network()?;
         outside::is_closed()
     });
     for folder in [CONTENT, ROOT, volumes::FOLDER] {

@@ -19,7 +19,11 @@ use crate::base::support::insula_command::{
 pub(super) fn serves() -> Result<(), Finding> {
     let published = ["run", "--image", "image-6.1", "--publish", PUBLISH];
     try_insula(&published)?.refused(1, &["8080", "nothing was touched"])?;
-    for (address, owner) in [(ADDRESS, SERVER.1), ("10.79.0.7", "10.78.0.2")] {
+    for (address, owner) in [
+        (ADDRESS, SERVER.1),
+        ("10.79.0.7", "10.78.0.0/16"),
+        ("10.77.0.7", "10.78.0.2"),
+    ] {
         let taken = ["run", "--image", "image-6.1", "--ip", address];
         try_insula(&taken)?.refused(1, &[address, owner, "nothing was touched"])?;
     }

@@ -14,7 +14,9 @@ use nix::sched::{CloneFlags, setns};
 
 use super::{ROOT, script};
 use crate::base::Finding;
-use crate::base::support::insula_command::{TIMEOUT, assert_equal, insula, try_insula, wait_for};
+use crate::base::support::insula_command::{
+    TIMEOUT, assert_equal, insula, insula_json, text, try_insula, wait_for,
+};
 use crate::base::support::supervisor_process;
 use crate::base::support::virtio_modules::modprobe;
 
@@ -58,6 +60,8 @@ const DOCKER_RULES: &str = "iptables -S DOCKER-USER";
 const DOCKER_REMOVED: &str = "nft delete table ip filter && echo 0 > /proc/sys/net/ipv4/ip_forward";
 /// A firewall of others that drops what the base forwards.
 const FIREWALL: &str = "nft 'table inet firewall { chain forward { type filter hook forward priority 0; policy drop; }; }'";
+/// A node on another network.
+const FREE: &str = "free";
 /// The base's address in the nodes' network.
 const BASE_ADDRESS: &str = "10.78.0.1";
 /// A program of a server's that tells from where it is asked.
@@ -112,14 +116,38 @@ pub(super) fn remove_hosts() -> Result<(), Finding> {
     })
 }
 
+/// Addresses of nodes that lead elsewhere on the base.
+const HIDDEN: &str = "10.78.40.0/24";
+
 /// A network of the base's at addresses of nodes stays within reach.
 pub(super) fn hides_no_other_network() -> Result<(), Finding> {
-    const NETWORK: &str = "10.78.40.0/24";
-    run(&format!("ip route add {NETWORK} dev {}", WORLD.interface))?;
+    run(&format!("ip route add {HIDDEN} dev {}", WORLD.interface))?;
     let refused = try_insula(&["run", "--image", "image-6.1", "--network"])?
-        .refused(1, &[NETWORK, WORLD.interface, "nothing was touched"]);
-    run(&format!("ip route del {NETWORK}"))?;
+        .refused(1, &[HIDDEN, WORLD.interface, "nothing was touched"]);
+    run(&format!("ip route del {HIDDEN}"))?;
     refused.map(drop)
+}
+
+/// While no node has a network, the next one gets a network that hides no other.
+pub(super) fn chooses_a_free_network() -> Result<(), Finding> {
+    run(&format!("ip route add {HIDDEN} dev {}", WORLD.interface))?;
+    let size = ["--cpus", "1", "--memory", "256M", "--network"];
+    insula(&[&["run", "--image", "image-6.12", "--name", FREE], &size[..]].concat())?;
+    let played = is_on_a_free_network();
+    insula(&["rm", "--force", FREE])?;
+    run(&format!("ip route del {HIDDEN}"))?;
+    played
+}
+
+fn is_on_a_free_network() -> Result<(), Finding> {
+    let address = text(&insula_json(&["inspect", FREE])?[0]["address"]);
+    Finding::unless(address.starts_with("10.79."), || {
+        format!("its address is {address}")
+    })?;
+    finds(FREE, &format!("{FREE}.insula"), &address)?;
+    is_reached_from(FREE)?;
+    let (status, ..) = script(FREE, &[], "busybox ping -c 1 -w 20 10.79.0.1 >&2")?;
+    assert_equal("a ping of the base", &status, &0)
 }
 
 /// A node reads from a server of another host, which sees the base.
