@@ -284,6 +284,9 @@ impl Start<'_> {
             let later = (spec.max_cpus.unwrap_or_default() as usize).saturating_sub(chosen.len());
             let spares = available.spare_apic_ids(&chosen, later);
             let apic_ids: Vec<u32> = chosen.iter().map(|one| one.apic_id).collect();
+            // The lock is held until the module has the node's record. What the node is told of its network depends
+            // on the address that it is assigned.
+            let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
             let setup = Setup {
                 spec,
                 name: self.name.as_str(),
@@ -301,17 +304,11 @@ impl Start<'_> {
                 root_image: attachments.root_image(),
                 disks: &attachments.disks,
                 volumes: &attachments.volumes,
-                network: attachments.network.as_ref(),
+                network: claimed.network.as_ref(),
             };
             let layout = self.times.measure(Step::Layout, || setup.lay_out());
             let layout = layout.map_err(cannot_lay_out)?;
             let monitor = Monitor::allocate(self.driver, &setup)?;
-            // The lock is held until the module has the node's record.
-            let claimed = claims::take(self.driver, self.root, self.request, &self.name)?;
-            let setup = Setup {
-                network: claimed.network.as_ref(),
-                ..setup
-            };
             let record = setup.record(&layout).map_err(too_long)?;
             let numbers: Vec<u32> = chosen.iter().map(|one| one.cpu).collect();
             let (driver, named) = (self.driver, (&self.name, &record[..]));
