@@ -165,10 +165,12 @@ fn address(
     match old {
         Some(old) if records.is_free(network, old)? => Ok(old),
         Some(old) if checkpoint.has_connections() && !request.close_connections => {
+            let why = match network.contains(old) {
+                true => "which is taken".to_owned(),
+                false => format!("which is not of the network {network} that nodes have now"),
+            };
             Err(not_restorable(request.folder)
-                .because(format!(
-                    "its TCP connections need its address {old}, which it cannot have now"
-                ))
+                .because(format!("its TCP connections need its address {old}, {why}"))
                 .hint("--tcp-close restores it with its TCP connections closed"))
         }
         _ => records.free_address(network),
