@@ -31,6 +31,7 @@ mod node_boot;
 mod node_many;
 mod noise;
 mod null_call;
+mod oci;
 mod overload;
 mod run_to_output;
 mod server;
@@ -78,6 +79,7 @@ pub const ALL: &[&Benchmark] = &[
     &ant::NET,
     &exec::BENCHMARK,
     &run_to_output::BENCHMARK,
+    &oci::BENCHMARK,
     &fs::BENCHMARK,
     &net::BENCHMARK,
     &moved::BENCHMARK,

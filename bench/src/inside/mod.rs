@@ -46,7 +46,7 @@ use crate::samples::Recorder;
 
 /// Path of the command: on a tmpfs, so that only the kernel and the initrd are read from a disk,
 /// also when the caches are empty.
-const COMMAND: &str = "/run/command/bin/insula";
+pub const COMMAND: &str = "/run/command/bin/insula";
 /// Folder with the files that come with it.
 const COMPANIONS: &str = "/run/command/lib";
 /// Folder for its libraries, in memory as well.

@@ -1,5 +1,6 @@
 //! The controller: its start, commands, and its end (3.1, 7.6).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::command::{COMMAND_SIZE, COMPLETION_SIZE, Command, Completion};
@@ -29,7 +30,6 @@ const FATAL: u32 = 2;
 const SHUTDOWN_STATE: u32 = 3 << 2;
 const SHUTDOWN_DONE: u32 = 2 << 2;
 const GONE: u32 = u32::MAX;
-const NO_COMMAND: Error = Error::Malformed("a completion of no command");
 
 /// Longest time for a shutdown, which has to write the device's own cache.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -229,8 +229,8 @@ impl<D: Device> Controller<D> {
         Ok(result)
     }
 
-    /// Executes commands at once, at most as many as the queue is deep, and returns when all are complete. If any
-    /// fails: the index of the first that did, and why.
+    /// Executes commands at once, at most as many as the queue is deep, and returns when all are complete; `done` is
+    /// told of those that have succeeded. If any fails: the index of the first that did, and why.
     pub(super) fn execute_all(
         &mut self,
         queue: &mut Queue<D::Memory>,
@@ -241,40 +241,48 @@ impl<D: Device> Controller<D> {
         if self.is_stopped {
             return Err((0, Error::Stopped));
         }
-        let (mut numbers, mut tail) = (Vec::with_capacity(commands.len()), 0);
-        for command in commands {
-            let (number, next) = queue.submit(*command);
-            numbers.push(Some(number));
-            tail = next;
-        }
-        self.ring(2 * usize::from(queue.number()), tail);
-        let mut failed: Option<(usize, Error)> = None;
-        let (mut head, mut left) = (0, commands.len());
-        while left > 0 {
-            let index = match self.wait_for_completion(queue, limit) {
-                Ok((completion, next)) => {
-                    head = next;
-                    let of = |number: &Option<u16>| *number == Some(completion.number);
-                    let index = numbers.iter().position(of);
-                    index.map(|index| (index, completion)).ok_or(NO_COMMAND)
-                }
-                Err(error) => Err(error),
-            };
-            let (index, completion) = index.map_err(|error| {
+        let mut under_way = self.submit(queue, commands);
+        let (mut failed, mut head) = (BTreeMap::new(), 0);
+        for _ in commands {
+            let completed = self.complete_one(queue, &mut under_way, limit);
+            let (index, completion, next) = completed.map_err(|error| {
                 self.stop();
                 (0, error)
             })?;
-            (numbers[index], left) = (None, left - 1);
+            head = next;
             match completion.error() {
                 None => done(&completion),
-                Some(error) if failed.is_none_or(|(first, _)| index < first) => {
-                    failed = Some((index, error));
-                }
-                Some(_) => {}
+                Some(error) => drop(failed.insert(index, error)),
             }
         }
         self.ring(2 * usize::from(queue.number()) + 1, head);
-        failed.map_or(Ok(()), Err)
+        failed.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Submits commands. Returns their numbers.
+    fn submit(&mut self, queue: &mut Queue<D::Memory>, commands: &[Command]) -> Vec<Option<u16>> {
+        let submitted = commands.iter().map(|command| queue.submit(*command));
+        let (numbers, tails): (Vec<_>, Vec<_>) = submitted.unzip();
+        if let Some(tail) = tails.last() {
+            self.ring(2 * usize::from(queue.number()), *tail);
+        }
+        numbers.into_iter().map(Some).collect()
+    }
+
+    /// Waits for a completion of those that are under way, of which the command is none any more. Returns its index, the
+    /// completion, and what its doorbell is to be told.
+    fn complete_one(
+        &mut self,
+        queue: &mut Queue<D::Memory>,
+        under_way: &mut [Option<u16>],
+        limit: Duration,
+    ) -> Result<(usize, Completion, u16), Error> {
+        const NO_COMMAND: Error = Error::Malformed("a completion of no command");
+        let (completion, head) = self.wait_for_completion(queue, limit)?;
+        let is_its = |number: &Option<u16>| *number == Some(completion.number);
+        let index = under_way.iter().position(is_its).ok_or(NO_COMMAND)?;
+        under_way[index] = None;
+        Ok((index, completion, head))
     }
 
     fn ring(&mut self, doorbell: usize, value: u16) {

@@ -31,11 +31,11 @@ const BASE: &str = "10.9.0.1";
 const LOCAL: &str = "127.0.0.1";
 /// Connections at once.
 const CONNECTIONS: &str = "8";
-const FOLDER: &str = "/run/nginx";
+const FOLDER: &str = "/var/tmp/nginx";
 const NGINX: &str =
-    "user root; daemon off; master_process off; pid /run/nginx/pid; error_log stderr;
+    "user root; daemon off; master_process off; pid /var/tmp/nginx/pid; error_log stderr;
 events {}
-http { access_log off; keepalive_requests 100000; server { listen 7380; root /run/nginx; } }
+http { access_log off; keepalive_requests 100000; server { listen 7380; root /var/tmp/nginx; } }
 ";
 const PORT: u16 = 7380;
 /// Size of the page that it serves, in bytes.
@@ -182,7 +182,7 @@ fn measure(
     (mut command, address): (Command, &str),
 ) -> Result<(), Finding> {
     let server = format!("{address}:{PORT}");
-    let nginx = ["/usr/sbin/nginx", "-c", "/run/nginx/conf"];
+    let nginx = ["/usr/sbin/nginx", "-c", "/var/tmp/nginx/conf"];
     let mut running = command.args(nginx).stdin(Stdio::null()).spawn()?;
     let measured = wait_for_answer(&server).and_then(|()| {
         for (connections, words) in [
