@@ -42,6 +42,7 @@ pub mod net;
 pub mod nvme;
 pub mod pci;
 mod placement;
+pub mod programs;
 mod sys;
 pub mod virtio_net;
 

@@ -9,12 +9,15 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use insula_base::error::Error;
+use insula_server::programs;
 
 use super::examples::{self, Example};
 
 /// Name of the manual.
 const MANUAL: &str = "Insula";
 const SECTION: &str = "1";
+/// The page of the command itself.
+const COMMAND: &str = "insula";
 
 const EXIT_STATUS: [(&str, &str); 3] = [
     ("0", "Success."),
@@ -73,9 +76,9 @@ fn not_written(path: &Path, error: io::Error) -> Error {
         .hint("name an existing, writable folder")
 }
 
-/// Writes all pages of `definition` to `folder`.
+/// Writes all pages of `definition`, and those of the programs that are servers on nodes, to `folder`.
 pub(super) fn write(definition: Command, folder: &Path) -> Result<(), Error> {
-    for page in pages(definition) {
+    for page in all_pages(definition) {
         let path = folder.join(page.file);
         fs::write(&path, page.text).map_err(|error| not_written(&path, error))?;
     }
@@ -87,6 +90,11 @@ struct Page {
     /// Name of the file, as `insula-run.1`.
     file: String,
     text: Vec<u8>,
+}
+
+fn all_pages(definition: Command) -> Vec<Page> {
+    let servers = programs::definitions().into_iter().flat_map(pages);
+    pages(definition).into_iter().chain(servers).collect()
 }
 
 fn pages(definition: Command) -> Vec<Page> {
@@ -140,7 +148,7 @@ fn render(command: &Command, parent: Option<&Command>, into: &mut Vec<u8>) -> io
     let mut roff = Roff::new();
     show_examples(&mut roff, examples);
     definitions(&mut roff, "EXIT STATUS", &exit_status(page_name(command)));
-    if parent.is_none() {
+    if page_name(command) == COMMAND {
         definitions(&mut roff, "FILES", &FILES);
     }
     see_also(&mut roff, command, parent, examples);
@@ -181,6 +189,10 @@ fn see_also(roff: &mut Roff, command: &Command, parent: Option<&Command>, exampl
         .into_iter()
         .map(str::to_owned)
         .collect();
+    if parent.is_none() && own != COMMAND {
+        // A server.
+        names.push("insula-servers".to_owned());
+    }
     names.extend(visible_children(command).map(|child| page_name(child).to_owned()));
     names.extend(examples.iter().flat_map(Example::pages));
     names.retain(|name| name != own);
@@ -205,7 +217,7 @@ mod tests {
     use std::process;
 
     fn all() -> Vec<Page> {
-        pages(super::super::cli::Cli::command())
+        all_pages(super::super::cli::Cli::command())
     }
 
     fn text(page: &Page) -> String {
@@ -220,6 +232,10 @@ mod tests {
             "insula-run",
             "insula-machine",
             "insula-machine-check",
+            "insula-files",
+            "insula-files-ext4",
+            "insula-blocks",
+            "insula-network",
         ] {
             assert!(files.contains(&format!("{name}.1")), "{name}: {files:?}");
         }

@@ -10,32 +10,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use insula_server::block::{BlockDevice, Blocks, CachedDevice, DeviceError, Source, SourceError};
-use insula_server::command::{EndSignals, size};
+use insula_server::command::EndSignals;
+use insula_server::programs::BlocksOptions;
 use insula_server::{Endpoint, Error};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-
-/// Serves a block device to one process of a lightweight-kernel node, on which it runs. SIGTERM and SIGINT have it
-/// flush the device, and end
-#[derive(Debug, Parser)]
-#[command(name = "insula-blocks", version)]
-struct Options {
-    /// Name of the endpoint
-    #[arg(long, default_value = "block")]
-    name: String,
-    /// File or block device of the base; or `nvme:ADDRESS`: the NVMe controller at that PCI address, such as
-    /// nvme:0000:01:00.0, which the node was given by `insula run --device`; or `server:NAME`: what the block server of
-    /// that name has
-    #[arg(long)]
-    device: Source,
-    /// Most bytes that are cached, such as 64M; 0 for none
-    #[arg(long, default_value = "0", value_parser = size)]
-    cache: u64,
-    /// Look at an NVMe controller again and again while it works, rather than have it interrupt
-    #[arg(long)]
-    poll: bool,
-}
 
 /// Why it is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +31,7 @@ enum ServeError {
 }
 
 fn main() -> ExitCode {
-    match serve(&Options::parse()) {
+    match serve(&BlocksOptions::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("insula-blocks: {error}");
@@ -60,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(), ServeError> {
+fn serve(options: &BlocksOptions) -> Result<(), ServeError> {
     let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(&options.name)?;
     let opened = options.device.open(options.poll.into());

@@ -10,50 +10,13 @@ mod disk;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
-use insula_server::block::Source;
-use insula_server::command::size;
+use clap::Parser;
 use insula_server::files::{Files, Memory};
+use insula_server::programs::{FilesOptions, System};
 use insula_server::{Endpoint, Error};
 
-/// Serves files to programs of a lightweight-kernel node, on which it runs
-#[derive(Debug, Parser)]
-#[command(name = "insula-files", version)]
-struct Options {
-    #[command(subcommand)]
-    system: System,
-    /// Name of the endpoint
-    #[arg(long, global = true, default_value = "file")]
-    name: String,
-}
-
-/// What file system it serves.
-#[derive(Debug, Subcommand)]
-enum System {
-    /// A file system in memory, empty at first
-    Memory {
-        /// Most bytes of all files, such as 64M
-        #[arg(long, default_value = "64M", value_parser = size)]
-        size: u64,
-    },
-    /// A file system on disk that `mke2fs -t ext4` has made. SIGTERM and SIGINT unmount it
-    Ext4 {
-        /// File or block device of the base, or `nvme:ADDRESS`: the NVMe controller at that PCI address, such
-        /// as nvme:0000:01:00.0, which the node was given by `insula run --device`; or `server:NAME`: what the
-        /// block server of that name has
-        #[arg(long)]
-        device: Source,
-        /// Most bytes that are cached, such as 64M
-        #[arg(long, default_value = "64M", value_parser = size)]
-        cache: u64,
-        /// Look at an NVMe controller again and again while it works, rather than have it interrupt
-        #[arg(long)]
-        poll: bool,
-    },
-}
-
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = FilesOptions::parse();
     let error: disk::Error = match options.system {
         System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))).into(),
         System::Ext4 {

@@ -8,69 +8,14 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use clap::Parser;
 use insula_server::command::EndSignals;
-use insula_server::net::{self, Addressing, Arrivals, Ipv4Address, Ipv4Cidr, Network};
-use insula_server::pci::{self, AddressError, ClaimedFunction, PciAddress};
+use insula_server::net::{self, Addressing, Arrivals, Network};
+use insula_server::pci::{self, ClaimedFunction, PciAddress};
+use insula_server::programs::NetworkOptions;
 use insula_server::virtio_net::{self, BAR, Layout, REGISTER_BYTES, VirtioNet};
 use insula_server::{Endpoint, Error};
-
-/// Serves the sockets of programs of a lightweight-kernel node, on which it runs, by a network card of the node. SIGTERM
-/// and SIGINT have it end
-#[derive(Debug, Parser)]
-#[command(name = "insula-network", version)]
-struct Options {
-    /// Name of the endpoint
-    #[arg(long, default_value = "net")]
-    name: String,
-    /// `virtio:ADDRESS`: the virtio network card at that PCI address, such as virtio:0000:01:00.0, which the node was
-    /// given by `insula run --device`
-    #[arg(long)]
-    device: Card,
-    /// Own address, and bits of its network's, such as 10.0.0.2/24; by DHCP if not given
-    #[arg(long, value_parser = network)]
-    address: Option<Ipv4Cidr>,
-    /// Router to other networks
-    #[arg(long, value_name = "ADDRESS", requires = "address")]
-    gateway: Option<Ipv4Address>,
-    /// Look at the card again and again, rather than have it interrupt when a frame arrives after a pause
-    #[arg(long)]
-    poll: bool,
-}
-
-/// A network card.
-#[derive(Clone, Copy, Debug)]
-struct Card(PciAddress);
-
-/// A text is no network card.
-#[derive(Debug, thiserror::Error)]
-enum CardError {
-    #[error("it has the form virtio:ADDRESS")]
-    Form,
-    #[error(transparent)]
-    Address(#[from] AddressError),
-}
-
-impl FromStr for Card {
-    type Err = CardError;
-
-    fn from_str(text: &str) -> Result<Self, CardError> {
-        let address = text.strip_prefix("virtio:").ok_or(CardError::Form)?;
-        Ok(Self(address.parse()?))
-    }
-}
-
-/// Reads an own address.
-fn network(text: &str) -> Result<Ipv4Cidr, &'static str> {
-    let form = "it has the form ADDRESS/BITS, such as 10.0.0.2/24";
-    let own: Ipv4Cidr = text.parse().map_err(|()| form)?;
-    match own.address().is_unspecified() || own.address().is_multicast() {
-        true => Err("it is no address of a computer"),
-        false => Ok(own),
-    }
-}
 
 /// Why the network is not served, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +41,7 @@ enum ServeError {
 }
 
 fn main() -> ExitCode {
-    match serve(&Options::parse()) {
+    match serve(&NetworkOptions::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("insula-network: {error}");
@@ -105,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(), ServeError> {
+fn serve(options: &NetworkOptions) -> Result<(), ServeError> {
     let signals = EndSignals::catch().map_err(ServeError::Signals)?;
     let card = start(options.device.0)?;
     let addressing = match options.address {

@@ -31,6 +31,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 const NODE: &str = "quiet";
+const RUN: [&str; 11] = [
+    "run", "--image", "lwk", "--cpus", "2", "--memory", "192M", "--device", DISK, "--name", NODE,
+];
 const PROBE: &str = "/payload/bin/insula-probe";
 const FILES: &str = "/payload/bin/insula-files";
 /// Where programs have the server's files, and where the base mounts the disk.
@@ -51,10 +54,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         let before = Resources::now()?;
         run(&format!("mke2fs -q -F -t ext4 {}", spare::disk()?))?;
         is_refused_on_linux()?;
-        insula(&[
-            "run", "--image", "lwk", "--cpus", "2", "--memory", "192M", "--device", DISK, "--name",
-            NODE,
-        ])?;
+        insula(&RUN)?;
         let kills = context.count(5, 200).to_string();
         insula(&["exec", NODE, "--", PROBE, "pci", DISK, &kills])?;
         let left = serve_and_die(context)?;
@@ -62,8 +62,32 @@ fn play(context: &Context) -> Result<(), Finding> {
         let disk = spare::disk()?;
         run(&format!("e2fsck -fn {disk}"))?;
         assert_equal("what Linux finds", &by_linux(&disk)?, &left)?;
+        for _ in 0..context.count(1, 20) {
+            is_powered_off(&left)?;
+        }
         assert_unchanged(&before)
     })
+}
+
+/// A node that loses its power under writes leaves what was synced, and a journal that Linux replays.
+fn is_powered_off(left: &str) -> Result<(), Finding> {
+    insula(&RUN)?;
+    let mut server = start()?;
+    let mut writer = write()?;
+    std::thread::sleep(Duration::from_millis(1000));
+    insula(&["rm", "--force", NODE])?;
+    server.wait()?;
+    writer.wait()?;
+    let disk = spare::disk()?;
+    // Status 1: it has corrected something.
+    run(&format!(
+        "e2fsck -fp {disk} || [ $? = 1 ]; e2fsck -fn {disk}"
+    ))?;
+    assert_equal(
+        "what a node without power has left",
+        &by_linux(&disk)?.as_str(),
+        &left,
+    )
 }
 
 /// Files survive a server that is killed while it writes. Returns what is there at the end.
@@ -75,11 +99,7 @@ fn serve_and_die(context: &Context) -> Result<String, Finding> {
     let left = insula(&there(&listing))?;
     interrupts()?;
     for _ in 0..context.count(2, 20) {
-        let mut writer = command(&there(WRITE))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let mut writer = write()?;
         std::thread::sleep(Duration::from_millis(1000));
         server.kill()?;
         server.wait()?;
@@ -108,6 +128,13 @@ fn start() -> Result<Child, Finding> {
         Ok(stat.succeeded().is_ok().then_some(()))
     })?;
     Ok(server)
+}
+
+/// Starts what writes without end.
+fn write() -> Result<Child, Finding> {
+    let mut writer = command(&there(WRITE));
+    let writer = writer.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(writer.stderr(Stdio::null()).spawn()?)
 }
 
 /// The driver has waited for its disk, which has interrupted.

@@ -1,0 +1,43 @@
+//! Command line of `insula-files`.
+
+use clap::{Parser, Subcommand};
+
+use crate::block::Source;
+use crate::command::size;
+
+/// Serves files to programs of a lightweight-kernel node, on which it runs
+#[derive(Clone, Debug, PartialEq, Eq, Parser)]
+#[command(name = "insula-files", version)]
+pub struct FilesOptions {
+    /// What file system it serves
+    #[command(subcommand)]
+    pub system: System,
+    /// Name of the endpoint
+    #[arg(long, global = true, default_value = "file")]
+    pub name: String,
+}
+
+/// What file system it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum System {
+    /// A file system in memory, empty at first
+    Memory {
+        /// Most bytes of all files, such as 64M
+        #[arg(long, default_value = "64M", value_parser = size)]
+        size: u64,
+    },
+    /// A file system on disk that `mke2fs -t ext4` has made. SIGTERM and SIGINT unmount it
+    Ext4 {
+        /// File or block device of the base, or `nvme:ADDRESS`: the NVMe controller at that PCI address, such
+        /// as nvme:0000:01:00.0, which the node was given by `insula run --device`; or `server:NAME`: what the
+        /// block server of that name has
+        #[arg(long)]
+        device: Source,
+        /// Most bytes that are cached, such as 64M
+        #[arg(long, default_value = "64M", value_parser = size)]
+        cache: u64,
+        /// Look at an NVMe controller again and again while it works, rather than have it interrupt
+        #[arg(long)]
+        poll: bool,
+    },
+}
