@@ -60,6 +60,10 @@ demo: testbed ## watch kernels run side by side on an emulated machine
 	@$(testbed) fetch --backports
 	@scripts/demo
 
+.PHONY: record
+record: deps ## record make demo as an animation for the README, on a terminal
+	@scripts/record
+
 .PHONY: test
 test: deps ## run all tests, on Debian's 6.1 and 6.12, on emulated machines
 	@scripts/test
