@@ -76,8 +76,8 @@ pub trait BlockDevice {
     /// Writes blocks from `block` on: a whole number.
     fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError>;
 
-    /// Writes several pieces of whole blocks, in any order: a device that can do more at once has less to wait for.
-    /// Neighbours that follow each other are written together. If it fails any of them may have been written.
+    /// Writes several pieces of whole blocks, which do not overlap, in any order: a device that can do more at once has less
+    /// to wait for. Neighbours that follow each other are written together. If it fails any of them may have been written.
     fn write_each(&mut self, pieces: &[Piece<'_>]) -> Result<(), DeviceError> {
         let size = self.block_size();
         let mut runs = runs(pieces, (size, RUN_MAX));

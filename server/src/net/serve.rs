@@ -89,12 +89,11 @@ pub fn serve<N: Nic>(
             network.check().map_err(ServeError::Card)?;
             checked = Instant::now();
         }
-        let pause = match pauses.next(is_busy) {
-            pause if rests && !pause.is_zero() => network.rest(CHECK),
-            pause => pause,
-        };
+        let pause = pauses.next(is_busy);
+        let is_rest = rests && !pause.is_zero();
+        let pause = if is_rest { network.rest(CHECK) } else { pause };
         let served = endpoint.serve_waiting(network, pause);
-        if rests {
+        if is_rest {
             network.end_rest();
         }
         is_busy = match served {
