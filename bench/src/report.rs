@@ -63,13 +63,13 @@ fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Str
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            entry.what,
+            cell(entry.what),
             entry.n,
             number(entry.median),
             number(entry.p10),
             number(entry.p90),
             entry.unit,
-            peer(benchmark, row),
+            cell(&peer(benchmark, row)),
             number_or_dash(entry.peer_median),
             ratio(row, entry),
         );
@@ -85,6 +85,11 @@ fn section(benchmark: &Benchmark, measured: &Measured, entries: &[Entry]) -> Str
         }
     }
     text
+}
+
+/// Text of a cell: a bar in it is none of the table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 /// Text of the last column.
