@@ -67,7 +67,10 @@ fn outside(address: Ipv4Addr) -> Error {
     Error::new(format!("a node cannot have the address {address}"))
         .untouched()
         .about("ip")
-        .hint("request one from 10.78.0.2 to 10.78.0.255, or none to have one assigned")
+        .hint(
+            "request one from 10.78.0.2 to 10.78.0.255, or the like of the network that nodes have, or none to have \
+             one assigned",
+        )
 }
 
 fn disk_twice(option: &'static str, disk: &DiskFile) -> Error {

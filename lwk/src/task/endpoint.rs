@@ -283,7 +283,9 @@ impl Handle {
         queues.queue(request);
         let receiver = queues.take_receiver();
         drop(queues);
-        receiver.map(receive_by_itself);
+        if let Some(receiver) = receiver {
+            receive_by_itself(receiver);
+        }
     }
 
     /// Queues an interrupt for this server. Returns the core of the thread that has waited for it, if one has.

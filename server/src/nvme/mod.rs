@@ -70,9 +70,10 @@ pub enum Completions {
     Interrupts,
 }
 
-impl From<bool> for Completions {
-    /// Returns what an option `--poll` asks for.
-    fn from(poll: bool) -> Self {
+impl Completions {
+    /// Returns what the option `--poll` asks for, if it is given.
+    #[must_use]
+    pub const fn of_option(poll: bool) -> Self {
         match poll {
             true => Self::Polled,
             false => Self::Interrupts,

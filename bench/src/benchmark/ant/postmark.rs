@@ -4,7 +4,7 @@ use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 
 use super::line::line;
-use super::servers::{ALL, Files, Servers};
+use super::servers::{Files, Servers, measure_each};
 use crate::benchmark::{Benchmark, Row, Unit};
 use crate::inside::Inside;
 
@@ -77,14 +77,9 @@ const fn time(id: &'static str, what: &'static str) -> Row {
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    let mut servers = Servers::start(inside)?;
-    for _ in 0..inside.count {
-        for place in PLACES {
-            let (row, files) = ALL[place];
-            measure(inside, &mut servers, row, files)?;
-        }
-    }
-    servers.end()
+    measure_each(inside, &PLACES, |servers, row, files| {
+        measure(inside, servers, row, files)
+    })
 }
 
 fn measure(

@@ -70,6 +70,23 @@ pub(super) const ALL: [(&str, Files); 9] = [
     ("a-f-b", served(["0", "1", "2"], false)),
 ];
 
+/// Measures each of these places, by its number among [`ALL`], as often as is asked for. `measure` is told the end of its
+/// rows' ids.
+pub(super) fn measure_each(
+    inside: &Inside,
+    places: &[usize],
+    mut measure: impl FnMut(&mut Servers<'_>, &str, Files) -> Result<(), Finding>,
+) -> Result<(), Finding> {
+    let mut servers = Servers::start(inside)?;
+    for _ in 0..inside.count {
+        for place in places {
+            let (row, files) = ALL[*place];
+            measure(&mut servers, row, files)?;
+        }
+    }
+    servers.end()
+}
+
 /// A node with its servers.
 pub(super) struct Servers<'a> {
     inside: &'a Inside,

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use insula_server::block::{BlockDevice, Blocks, CachedDevice, DeviceError, Source, SourceError};
 use insula_server::command::EndSignals;
+use insula_server::nvme::Completions;
 use insula_server::programs::BlocksOptions;
 use insula_server::{Endpoint, Error};
 use nix::errno::Errno;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
 fn serve(options: &BlocksOptions) -> Result<(), ServeError> {
     let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(&options.name)?;
-    let opened = options.device.open(options.poll.into());
+    let opened = options.device.open(Completions::of_option(options.poll));
     let device = opened.map_err(|source| ServeError::Device {
         device: options.device.clone(),
         source,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use insula_server::files::{Files, Memory};
+use insula_server::nvme::Completions;
 use insula_server::programs::{FilesOptions, System};
 use insula_server::{Endpoint, Error};
 
@@ -23,7 +24,11 @@ fn main() -> ExitCode {
             device,
             cache,
             poll,
-        } => match disk::serve(&options.name, (&device, poll.into()), cache) {
+        } => match disk::serve(
+            &options.name,
+            (&device, Completions::of_option(poll)),
+            cache,
+        ) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => error,
         },
