@@ -25,6 +25,11 @@
  * Locks (fcntl(2), flock(2)) are the kernel's. It tells files by st_ino, which no other file may
  * get as long as one is open.
  *
+ * A server may have the content of its files served by shards: endpoints of their own, whose names
+ * are the server's with a dot and a number from 1 on. The reply to an open names the shard that has
+ * the file. That is asked from then on for all that is done with the open file itself; the server
+ * for what is done by paths.
+ *
  * Offsets are in bytes. INSULA_FILE_CURRENT as an offset means that of the description, which then
  * advances.
  */
@@ -39,7 +44,7 @@
 /* Flags, modes and structures are Linux', as of the call of that name. */
 enum insula_file_operation {
 	INSULA_FILE_OPEN = 1,		/* P; 1: flags, 2: mode, 3: its handle. Word 1: st_mode,
-					 * 2: st_ino
+					 * 2: st_ino, 3: its shard, or 0
 					 */
 	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
 	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */

@@ -121,7 +121,7 @@ struct insula_server_reply {
 struct insula_server_endpoint {
 	char name[INSULA_ENDPOINT_NAME_MAX];	/* Followed by zeros. */
 	__u32 server;		/* Process id of its server; 0 if it has none now. */
-	__u32 threads;		/* Threads of that process. */
+	__u32 threads;		/* Threads of that process that serve no other endpoint. */
 	__u32 waiting;		/* Those that wait for requests. */
 	__u32 queued;		/* Requests that nobody has received. */
 	__u32 served;		/* Requests that the server has. */
@@ -129,8 +129,8 @@ struct insula_server_endpoint {
 	__u64 received;		/* Requests that its servers have received. */
 	__u64 crossings;	/* Those from another core than the server's. */
 	__u64 interrupts;	/* Interrupts that its servers have received (insula_pci.h). */
-	__u64 busy_ns;		/* Processor time of the server's process. */
-	__u64 cores[INSULA_ENDPOINT_CORES_WORDS];	/* On which its first thread may run. */
+	__u64 busy_ns;		/* Processor time of these threads. */
+	__u64 cores[INSULA_ENDPOINT_CORES_WORDS];	/* On which the first may run. */
 };
 
 #endif /* INSULA_SERVER_H */

@@ -86,7 +86,7 @@ pub struct EndpointInfo {
     pub name: [u8; ENDPOINT_NAME_MAX],
     /// Process id of its server; 0 if it has none now.
     pub server: u32,
-    /// Threads of that process.
+    /// Threads of that process that serve no other endpoint.
     pub threads: u32,
     /// Those that wait for requests.
     pub waiting: u32,
@@ -102,8 +102,8 @@ pub struct EndpointInfo {
     pub crossings: u64,
     /// Interrupts that servers have received.
     pub interrupts: u64,
-    /// Processor time of the server's process.
+    /// Processor time of these threads.
     pub busy_ns: u64,
-    /// Cores on which its first thread may run, a bit for each.
+    /// Cores on which the first of them may run, a bit for each.
     pub cores: [u64; ENDPOINT_CORES_WORDS],
 }

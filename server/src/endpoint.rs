@@ -28,6 +28,12 @@ impl Endpoint {
         Ok(Self { handle })
     }
 
+    /// Closes it, as when it is dropped: who serves it fails with `EBADF`, and who is served gets
+    /// [`Error::ServerGone`].
+    pub fn close(&self) {
+        self.handle.close();
+    }
+
     /// Handles requests, one after the other. Several threads may do so at once, each with a handler.
     /// Returns when a signal comes, or no request within a timeout.
     pub fn serve(&self, handler: &mut impl Handler, timeout: Option<Duration>) -> Error {

@@ -15,7 +15,7 @@ pub struct EndpointState {
     pub name: String,
     /// Process id of its server; none if it has none now.
     pub server: Option<u32>,
-    /// Threads of that process.
+    /// Threads of that process that serve no other endpoint.
     pub threads: u32,
     /// Those that wait for requests.
     pub waiting: u32,
@@ -29,7 +29,7 @@ pub struct EndpointState {
     pub crossings: u64,
     /// Interrupts of devices that servers have received.
     pub interrupts: u64,
-    /// Processor time of the server's process.
+    /// Processor time of these threads.
     pub busy: Duration,
     /// Cores on which its first thread may run, by the node's numbers.
     pub cores: Vec<u32>,

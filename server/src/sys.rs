@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "system calls are made by number")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use insula_abi::pci::PCI_INTERRUPTED;
@@ -17,19 +18,36 @@ use crate::Announcement;
 
 /// A handle of an endpoint, closed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Handle(u64);
+pub(crate) struct Handle {
+    number: u64,
+    is_closed: AtomicBool,
+}
 
 impl Handle {
+    fn new(number: u64) -> Self {
+        Self {
+            number,
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
     /// Returns its number.
     pub(crate) fn number(&self) -> u64 {
-        self.0
+        self.number
+    }
+
+    /// Closes it, once: its number may be another's then.
+    pub(crate) fn close(&self) {
+        if !self.is_closed.swap(true, Ordering::Relaxed) {
+            // SAFETY: it touches no memory.
+            let _ = unsafe { call(SYS_ENDPOINT_CLOSE, [self.number, 0, 0, 0, 0, 0]) };
+        }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: it touches no memory.
-        let _ = unsafe { call(SYS_ENDPOINT_CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+        self.close();
     }
 }
 
@@ -53,7 +71,7 @@ fn timeout_ns(timeout: Option<Duration>) -> u64 {
 fn named(number: u64, name: &str) -> Result<Handle, Errno> {
     let arguments = [name.as_ptr() as u64, name.len() as u64, 0, 0, 0, 0];
     // SAFETY: it reads the name.
-    unsafe { call(number, arguments) }.map(Handle)
+    unsafe { call(number, arguments) }.map(Handle::new)
 }
 
 pub(crate) fn create(name: &str) -> Result<Handle, Errno> {
@@ -92,7 +110,7 @@ pub(crate) fn send(
     message.writable_address = writable.as_mut_ptr() as u64;
     message.writable_length = writable.len() as u64;
     let at = &raw mut *message as u64;
-    let arguments = [handle.0, at, timeout_ns(timeout), 0, 0, 0];
+    let arguments = [handle.number, at, timeout_ns(timeout), 0, 0, 0];
     // SAFETY: 1. the message is borrowed exclusively. 2. A server reads `readable` and writes
     // `writable`, borrowed as that, until the call returns.
     unsafe { call(SYS_MESSAGE_SEND, arguments) }.map(drop)
@@ -141,7 +159,7 @@ pub(crate) fn receive<const FIRST: usize>(
         .as_ref()
         .map_or((0, 0), |reply| (&raw const *reply as u64, 1));
     let arguments = [
-        handle.0,
+        handle.number,
         messages,
         count,
         replies,
@@ -163,7 +181,7 @@ pub(crate) fn announce(handle: &Handle, all: &[Announcement]) -> Result<(), Errn
     });
     let replies: Vec<_> = replies.collect();
     let (start, count) = (replies.as_ptr() as u64, replies.len() as u64);
-    let arguments = [handle.0, 0, 0, start, count, 0];
+    let arguments = [handle.number, 0, 0, start, count, 0];
     // SAFETY: the replies are borrowed, and have no data.
     unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.map(drop)
 }
@@ -177,7 +195,12 @@ pub(crate) fn read(
 ) -> Result<usize, Errno> {
     let (at, length) = (to.as_mut_ptr() as u64, to.len() as u64);
     // SAFETY: it writes to `to`, at most its length.
-    let done = unsafe { call(SYS_MESSAGE_READ, [handle.0, request, offset, at, length, 0]) };
+    let done = unsafe {
+        call(
+            SYS_MESSAGE_READ,
+            [handle.number, request, offset, at, length, 0],
+        )
+    };
     done.map(|done| done as usize)
 }
 
@@ -193,7 +216,7 @@ pub(crate) fn write(
     let done = unsafe {
         call(
             SYS_MESSAGE_WRITE,
-            [handle.0, request, offset, at, length, 0],
+            [handle.number, request, offset, at, length, 0],
         )
     };
     done.map(|done| done as usize)

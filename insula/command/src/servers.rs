@@ -66,7 +66,12 @@ fn on_this_node(command: Here) -> Result<(), Failure> {
     match command {
         Here::Ls => output::json(&here::list()?),
         Here::Watch => Ok(here::watch()?),
-        Here::Place { name, cpus } => Ok(here::place(&name, &cpus.0)?),
+        Here::Place {
+            name,
+            cpus,
+            alone: true,
+        } => Ok(here::place(&name, &cpus.0)?),
+        Here::Place { name, cpus, .. } => Ok(here::place_with_shards(&name, &cpus.0)?),
         Here::Exec { cpus, words } => Err(here::become_program(&cpus.0, &words).into()),
     }
 }

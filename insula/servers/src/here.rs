@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::iter;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use insula_base::error::{Error, Kind};
+use insula_server::EndpointState;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -38,7 +40,38 @@ pub fn watch() -> Result<(), Error> {
     }
 }
 
-/// Puts a server of this node on those cores.
+/// Puts a server of this node on those cores: if it has shards, it and each of these on one of them, in turn.
+///
+/// # Errors
+/// As of [`place`].
+pub fn place_with_shards(name: &str, cores: &[u32]) -> Result<(), Error> {
+    let endpoints =
+        insula_server::endpoints().map_err(|error| failed("cannot be listed", error))?;
+    let shards = shards_of(&endpoints, name);
+    if shards.is_empty() {
+        return place(name, cores);
+    }
+    let all = iter::once(name).chain(shards);
+    let mut placed = all.zip(cores.iter().cycle());
+    placed.try_for_each(|(one, core)| place(one, &[*core]))
+}
+
+/// The names of a server's shards, in their order.
+fn shards_of<'a>(endpoints: &'a [EndpointState], name: &str) -> Vec<&'a str> {
+    let numbered = endpoints
+        .iter()
+        .filter_map(|one| Some((shard_number(&one.name, name)?, one)));
+    let mut shards: Vec<_> = numbered.map(|(number, one)| (number, &*one.name)).collect();
+    shards.sort_unstable();
+    shards.into_iter().map(|(_, shard)| shard).collect()
+}
+
+/// The number of a shard of a server; none if the name is not one's.
+pub(crate) fn shard_number(shard: &str, server: &str) -> Option<u32> {
+    shard.strip_prefix(server)?.strip_prefix('.')?.parse().ok()
+}
+
+/// Puts a server of this node, or a shard of one, on those cores.
 ///
 /// # Errors
 /// When there is no such server, the node has none of these cores, or this is no node.
@@ -68,4 +101,35 @@ fn failed(what: &str, error: insula_server::Error) -> Error {
     Error::new(format!("servers {what}"))
         .because(error)
         .untouched()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_have_the_name_of_their_server_and_a_number() {
+        let names = [
+            "a", "file", "file.1", "file.10", "file.2", "file.x", "file2.1",
+        ];
+        let endpoint = |name: &&str| EndpointState {
+            name: (*name).to_owned(),
+            server: Some(7),
+            threads: 1,
+            waiting: 0,
+            queued: 0,
+            served: 0,
+            received: 0,
+            crossings: 0,
+            interrupts: 0,
+            busy: Duration::ZERO,
+            cores: vec![0],
+        };
+        let endpoints: Vec<_> = names.iter().map(endpoint).collect();
+        assert_eq!(
+            shards_of(&endpoints, "file"),
+            ["file.1", "file.2", "file.10"]
+        );
+        assert_eq!(shards_of(&endpoints, "a"), [""; 0]);
+    }
 }

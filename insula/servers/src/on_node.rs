@@ -20,7 +20,7 @@ pub struct ServedEndpoint {
     pub name: String,
     /// Process id of its server; none if only clients wait there.
     pub pid: Option<u32>,
-    /// Threads of that process.
+    /// Threads of that process that serve no other endpoint.
     pub threads: u32,
     /// Those that wait for requests.
     pub waiting: u32,
@@ -34,7 +34,7 @@ pub struct ServedEndpoint {
     pub crossings: u64,
     /// Interrupts of devices that servers have received.
     pub interrupts: u64,
-    /// Processor time of the server's process, in ns.
+    /// Processor time of these threads, in ns.
     pub busy_ns: u64,
     /// Cores on which it may run, by the node's numbers.
     pub cpus: CpuList,
@@ -86,12 +86,20 @@ pub(crate) fn endpoints(node: &Name) -> Result<Vec<ServedEndpoint>, Error> {
     serde_json::from_slice(&told).map_err(|error| not_asked(node).because(error))
 }
 
-/// Puts a server of a node on those cores.
+/// Puts a server of a node on those cores: if it has shards, it and each of these on one of them, in turn.
 ///
 /// # Errors
 /// When there is no such server, or the node has none of these cores.
 pub(crate) fn place(node: &Name, server: &Name, cpus: &CpuList) -> Result<(), Error> {
     ask(node, &["place", server.as_str(), &cpus.to_string()]).map(drop)
+}
+
+/// Puts a server, or a shard of one, on a core.
+///
+/// # Errors
+/// As of [`place`].
+pub(crate) fn place_alone(node: &Name, server: &str, core: u32) -> Result<(), Error> {
+    ask(node, &["place", server, &core.to_string(), "--alone"]).map(drop)
 }
 
 fn ask(node: &Name, here: &[&str]) -> Result<Vec<u8>, Error> {

@@ -12,7 +12,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use insula_base::root::Root;
-use insula_base::units::CpuList;
 use insula_driver::name::Name;
 use insula_driver::{Driver, name};
 use insula_node::Handle;
@@ -20,6 +19,7 @@ use insula_node::stats;
 use insula_privilege::die_with_parent;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::here::shard_number;
 use super::on_node::{self, ServedEndpoint};
 use super::placement::{Choice, Load, ServerLoad};
 use super::record::{self, Place, ServerRecord};
@@ -208,8 +208,7 @@ impl<'a> Placing<'a> {
         let choice = load.and_then(|load| load.choose());
         if let Some(choice) = self.agreement.on(choice) {
             let node: Name = name::text(&node.info.name).parse()?;
-            let core = CpuList(vec![u32::try_from(choice.core)?]);
-            on_node::place(&node, &choice.server.parse()?, &core)?;
+            on_node::place_alone(&node, &choice.server, u32::try_from(choice.core)?)?;
         }
         Ok(())
     }
@@ -243,18 +242,15 @@ fn load(last: &Sample, now: &Sample, records: &[ServerRecord]) -> Load {
     let cores: Vec<_> = cores
         .map(|(&before, &after)| share(before, after))
         .collect();
-    let servers = records.iter().filter_map(|record| {
-        let find = |sample: &'_ Sample| {
-            let mut all = sample.endpoints.iter();
-            all.find(|one| one.name == record.name.as_str()).cloned()
-        };
-        let (before, after) = (find(last)?, find(now)?);
+    let servers = now.endpoints.iter().filter_map(|after| {
+        let record = records.iter().find(|record| has(record, after))?;
+        let before = last.endpoints.iter().find(|one| one.name == after.name)?;
         // One that was started anew has no earlier figures.
         after.pid.filter(|_| before.pid == after.pid)?;
         let received = after.received.saturating_sub(before.received);
         let crossed = after.crossings.saturating_sub(before.crossings);
         Some(ServerLoad {
-            name: after.name,
+            name: after.name.clone(),
             core: match after.cpus.0[..] {
                 [core] => Some(core as usize),
                 _ => None,
@@ -273,8 +269,16 @@ fn load(last: &Sample, now: &Sample, records: &[ServerRecord]) -> Load {
     }
 }
 
+/// Whether an endpoint is that of a server that is kept running, or of one of its shards.
+fn has(record: &ServerRecord, endpoint: &ServedEndpoint) -> bool {
+    let name = record.name.as_str();
+    endpoint.name == name || shard_number(&endpoint.name, name).is_some()
+}
+
 #[cfg(test)]
 mod tests {
+    use insula_base::units::CpuList;
+
     use super::*;
     use crate::record::ServerSpec;
 

@@ -30,6 +30,8 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time that a server has to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
+/// Longest rest of a server that ends again and again: its clients wait for another one, for a minute at most.
+const REST_MAX: Duration = Duration::from_secs(10);
 /// Time for which others may have the supervisor's lock to look whether there is one.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -180,7 +182,7 @@ impl SupervisedServer {
 
     /// Has the next one wait. Returns how long.
     fn rest(&mut self, why: &str) -> Duration {
-        let delay = retry_delay(self.failures);
+        let delay = retry_delay(self.failures).min(REST_MAX);
         self.failures = self.failures.saturating_add(1);
         self.not_before = Instant::now() + delay;
         let line = format!("insula: {why}; it is started again in {delay:?}");

@@ -17,6 +17,7 @@ pub mod readiness;
 pub mod rseq;
 pub mod running;
 pub mod scheduling;
+pub mod served_endpoint;
 pub mod shebang;
 pub mod signals;
 pub mod socket_address;

@@ -12,7 +12,7 @@ const CORES_MAX: usize = insula_abi::NODE_CPUS_MAX;
 const WORDS: usize = CORES_MAX / 64;
 
 /// A set of cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreSet([u64; WORDS]);
 
 impl CoreSet {

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::model::scheduling::{AtomicCoreSet, CoreSet, Priority};
+use crate::model::served_endpoint::ServedEndpoint;
 use crate::model::signals::set::Set;
 
 /// State of a thread that others read and write while it runs or sleeps: pending signal, core,
@@ -19,6 +20,10 @@ pub struct ThreadHandle {
     /// Highest real-time priority among waiters for locks that the thread owns; 0 for none.
     boost: AtomicU32,
     cores: AtomicCoreSet,
+    /// CPU time, in ticks of the time stamp counter.
+    pub cpu_ticks: AtomicU64,
+    /// Which endpoint it serves.
+    pub serves: ServedEndpoint,
 }
 
 impl ThreadHandle {
@@ -34,6 +39,8 @@ impl ThreadHandle {
             priority: AtomicU32::new(priority.to_word()),
             boost: AtomicU32::new(0),
             cores: AtomicCoreSet::new(cores),
+            cpu_ticks: AtomicU64::new(0),
+            serves: ServedEndpoint::default(),
         })
     }
 

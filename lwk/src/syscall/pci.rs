@@ -19,7 +19,7 @@ use crate::syscall::memory_lock::is_capable;
 use crate::task::address_space::AddressSpace;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
-use crate::task::{endpoint, pci, process_table};
+use crate::task::{endpoint_registry, pci, process_table};
 
 /// `CAP_SYS_RAWIO`.
 const RAW_IO: u64 = 17;
@@ -97,7 +97,7 @@ pub(super) fn interrupt(
     pci::check_claim(&thread.process, address)?;
     let endpoint = match endpoint {
         PCI_NO_ENDPOINT => None,
-        handle => Some(endpoint::find(&thread.process, handle, true)?),
+        handle => Some(endpoint_registry::find(&thread.process, handle, true)?),
     };
     pci::interrupt(&thread.process, (address, message), endpoint).map(|()| 0)
 }

@@ -45,7 +45,8 @@ fn own_clock_ns(thread: &Thread, clock: u64) -> Option<Result<u64, Errno>> {
 
 /// Returns the CPU time of a thread.
 fn thread_ns(thread: &Thread) -> u64 {
-    clock::ticks_to_ns(thread.cpu_ticks, clock::tsc_khz())
+    let ticks = thread.handle.cpu_ticks.load(Ordering::Relaxed);
+    clock::ticks_to_ns(ticks, clock::tsc_khz())
 }
 
 /// Returns the CPU time of all threads of the program.

@@ -2,12 +2,12 @@
 
 use crate::hw::clock;
 use crate::task::thread::Thread;
-use crate::task::{endpoint, futex};
+use crate::task::{endpoint, endpoint_registry, futex};
 
 /// Wakes the blocked threads of a process that `is_chosen` accepts, with EINTR.
 pub(super) fn interrupt(process: u64, is_chosen: impl Fn(&Thread) -> bool) {
     futex::interrupt_waiters(process, &is_chosen);
-    endpoint::interrupt_waiters(process, &is_chosen);
+    endpoint_registry::interrupt_waiters(process, &is_chosen);
 }
 
 /// Returns the earliest timeout of a core's blocked threads, which may have been woken since.
@@ -24,6 +24,6 @@ pub(crate) fn expire(core: u32) {
         futex::expire(core, now_ns);
     }
     if is_due(endpoint::next_deadline(core)) {
-        endpoint::expire(core, now_ns);
+        endpoint_registry::expire(core, now_ns);
     }
 }

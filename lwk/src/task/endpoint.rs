@@ -1,5 +1,5 @@
-//! Endpoints of this node by name, the handles that processes have of them, and the threads that wait
-//! there (protocol: `abi/include/insula_server.h`; queues: [`crate::model::endpoint`]).
+//! The threads that wait at an endpoint, for requests or replies (protocol: `abi/include/insula_server.h`; queues:
+//! [`crate::model::endpoint`]; names: [`crate::task::endpoint_registry`]).
 
 #![allow(
     clippy::vec_box,
@@ -7,52 +7,29 @@
 )]
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use insula_abi::server::ENDPOINT_HANDLES_MAX;
-
 use crate::hw::cores;
-use crate::hw::memory::room::has_room;
-use crate::model::endpoint::{Endpoint, EndpointLoad, NotTaken, Receiver, Request};
+use crate::model::endpoint::{Endpoint, NotTaken, Receiver, Request};
 use crate::model::errno::{Errno, as_result};
 use crate::task::core_deadlines::CoreDeadlines;
-use crate::task::process::Process;
 use crate::task::run_queue;
 use crate::task::thread::Thread;
 
-/// Kernel memory needed for an endpoint, a handle, or a waiting thread.
-const ENTRY_BYTES: u64 = 4096;
-
-/// Name of an endpoint.
-pub(crate) type Name = Vec<u8>;
 /// A request of a thread.
 pub(crate) type ThreadRequest = Box<Request<Box<Thread>>>;
 /// A thread that waits for requests.
 pub(crate) type ThreadReceiver = Receiver<Box<Thread>>;
-type Queues = spin::Mutex<Endpoint<Box<Thread>>>;
+pub(super) type Queues = spin::Mutex<Endpoint<Box<Thread>>>;
 
 /// Timeouts of the threads that wait at endpoints.
-static DEADLINES: CoreDeadlines = CoreDeadlines::new();
-
-static REGISTRY: spin::Mutex<Registry> = spin::Mutex::new(Registry {
-    endpoints: BTreeMap::new(),
-    handles: BTreeMap::new(),
-});
-
-/// All endpoints and handles.
-struct Registry {
-    /// Those with a server, a handle, or someone who waits.
-    endpoints: BTreeMap<Name, Arc<Queues>>,
-    /// By process and number.
-    handles: BTreeMap<(u64, u32), Handle>,
-}
+pub(super) static DEADLINES: CoreDeadlines = CoreDeadlines::new();
 
 /// A handle of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    queues: Arc<Queues>,
+    pub(super) queues: Arc<Queues>,
     /// Generation of the server that its process is; 0 for a client's.
     pub(crate) generation: u64,
 }
@@ -64,177 +41,10 @@ impl Handle {
     }
 }
 
-impl Registry {
-    fn add(&mut self, process: &Process, handle: Handle) -> Result<u32, Errno> {
-        let of = process.pages().number();
-        let used = self.handles.range((of, 0)..=(of, u32::MAX));
-        let number = (0..ENDPOINT_HANDLES_MAX as u32)
-            .zip(
-                used.map(|((_, number), _)| Some(*number))
-                    .chain(core::iter::repeat(None)),
-            )
-            .find_map(|(number, used)| (used != Some(number)).then_some(number));
-        let number = number.ok_or(Errno::EMFILE)?;
-        self.handles.insert((of, number), handle);
-        Ok(number)
-    }
-
-    fn server_of(&self, queues: &Arc<Queues>) -> Option<u64> {
-        let mut handles = self.handles.iter();
-        let is_server =
-            |handle: &Handle| handle.generation != 0 && Arc::ptr_eq(&handle.queues, queues);
-        let found = handles.find(|(_, handle)| is_server(handle));
-        found.map(|((process, _), _)| *process)
-    }
-
-    /// Removes endpoints that nobody has any more.
-    fn remove_unused(&mut self) {
-        let is_used = |_: &Name, queues: &mut Arc<Queues>| {
-            Arc::strong_count(queues) > 1 || !queues.lock().is_idle()
-        };
-        self.endpoints.retain(is_used);
-    }
-}
-
-/// Locks the registry for a process that may have handles.
-fn registry_for(process: &Process) -> Result<spin::MutexGuard<'static, Registry>, Errno> {
-    has_room(ENTRY_BYTES)?;
-    let registry = REGISTRY.lock();
-    // Its handles have been closed, or will be under the lock.
-    match process.is_exiting() {
-        true => Err(Errno::EINTR),
-        false => Ok(registry),
-    }
-}
-
-/// Makes a process the server of an endpoint. Returns its handle.
-///
-/// # Errors
-/// [`Errno::EEXIST`], [`Errno::EMFILE`], [`Errno::ENOMEM`], [`Errno::EINTR`].
-pub(crate) fn create(process: &Process, name: Name) -> Result<u32, Errno> {
-    let mut registry = registry_for(process)?;
-    let queues = Arc::clone(registry.endpoints.entry(name).or_default());
-    let generation = queues.lock().begin_server().ok_or(Errno::EEXIST)?;
-    let handle = Handle {
-        queues: Arc::clone(&queues),
-        generation,
-    };
-    let number = registry.add(process, handle);
-    if number.is_err() {
-        queues.lock().end_server(generation);
-        drop(queues);
-        registry.remove_unused();
-    }
-    number
-}
-
-/// Opens an endpoint for a process as a client. Returns the handle.
-///
-/// # Errors
-/// [`Errno::ENOENT`], [`Errno::EMFILE`], [`Errno::ENOMEM`], [`Errno::EINTR`].
-pub(crate) fn open(process: &Process, name: &[u8]) -> Result<u32, Errno> {
-    let mut registry = registry_for(process)?;
-    let queues = registry.endpoints.get(name).ok_or(Errno::ENOENT)?;
-    let handle = Handle {
-        queues: Arc::clone(queues),
-        generation: 0,
-    };
-    registry.add(process, handle)
-}
-
-/// Whether a process has any handle.
-pub(super) fn has_handles(process: &Process) -> bool {
-    let of = process.pages().number();
-    let registry = REGISTRY.lock();
-    let mut handles = registry.handles.range((of, 0)..=(of, u32::MAX));
-    handles.next().is_some()
-}
-
-/// Returns an endpoint, which may have no server yet.
-pub(crate) fn by_name(name: Name) -> Handle {
-    let mut registry = REGISTRY.lock();
-    Handle {
-        queues: Arc::clone(registry.endpoints.entry(name).or_default()),
-        generation: 0,
-    }
-}
-
-/// Returns a handle of a process: a server's, or a client's.
-///
-/// # Errors
-/// [`Errno::EBADF`].
-pub(crate) fn find(process: &Process, number: u64, is_server: bool) -> Result<Handle, Errno> {
-    let number = u32::try_from(number).map_err(|_| Errno::EBADF)?;
-    let registry = REGISTRY.lock();
-    let handle = registry.handles.get(&(process.pages().number(), number));
-    let right = handle.filter(|handle| (handle.generation != 0) == is_server);
-    right.cloned().ok_or(Errno::EBADF)
-}
-
-/// Closes a handle. Requests that the process has as a server end. Returns the endpoint that has no server
-/// any more.
-///
-/// # Errors
-/// [`Errno::EBADF`].
-pub(crate) fn close(process: &Process, number: u64) -> Result<Option<usize>, Errno> {
-    let number = u32::try_from(number).map_err(|_| Errno::EBADF)?;
-    let key = (process.pages().number(), number);
-    let mut registry = REGISTRY.lock();
-    let handle = registry.handles.remove(&key).ok_or(Errno::EBADF)?;
-    let endpoint = handle.served();
-    let ended = handle.end();
-    registry.remove_unused();
-    drop(registry);
-    resume_ended(ended);
-    Ok(endpoint)
-}
-
-/// Closes all handles of a process, by its number: it exits, or executes another program. Returns the
-/// endpoints that have no server any more.
-pub(super) fn close_all(process: u64) -> Vec<usize> {
-    let mut registry = REGISTRY.lock();
-    let of = (process, 0)..=(process, u32::MAX);
-    let closed: Vec<Handle> = registry
-        .handles
-        .extract_if(of, |_, _| true)
-        .map(|(_, handle)| handle)
-        .collect();
-    if closed.is_empty() {
-        return Vec::new();
-    }
-    let endpoints = closed.iter().filter_map(Handle::served).collect();
-    let ended: Vec<_> = closed.into_iter().map(Handle::end).collect();
-    registry.remove_unused();
-    drop(registry);
-    ended.into_iter().for_each(resume_ended);
-    endpoints
-}
-
-/// Returns all endpoints in the order of their names: the name, the number of the server's process, if there
-/// is a server, and the load. At most `most`, and how many there are.
-pub(crate) fn list(most: usize) -> (usize, Vec<(Name, Option<u64>, EndpointLoad)>) {
-    let registry = REGISTRY.lock();
-    let named = registry.endpoints.iter().take(most);
-    let listed = named.map(|(name, queues)| {
-        (
-            name.clone(),
-            registry.server_of(queues),
-            queues.lock().load(),
-        )
-    });
-    (registry.endpoints.len(), listed.collect())
-}
-
-/// Returns the number of the process that is the server of a name.
-pub(crate) fn server_of(name: &[u8]) -> Option<u64> {
-    let registry = REGISTRY.lock();
-    registry.server_of(registry.endpoints.get(name)?)
-}
-
 /// Senders whose server has gone, and threads of that server.
-type Ended = (Vec<Box<Thread>>, Vec<Box<Thread>>);
+pub(super) type Ended = (Vec<Box<Thread>>, Vec<Box<Thread>>);
 
-fn resume_ended((senders, receivers): Ended) {
+pub(super) fn resume_ended((senders, receivers): Ended) {
     resume_all(senders, Err(Errno::ECONNRESET));
     resume_all(receivers, Err(Errno::EBADF));
 }
@@ -249,11 +59,11 @@ pub(crate) enum Sent {
 
 impl Handle {
     /// Returns its endpoint, if it is the server's.
-    fn served(&self) -> Option<usize> {
+    pub(super) fn served(&self) -> Option<usize> {
         (self.generation != 0).then(|| self.id())
     }
 
-    fn end(self) -> Ended {
+    pub(super) fn end(self) -> Ended {
         match self.generation {
             0 => (Vec::new(), Vec::new()),
             generation => self.queues.lock().end_server(generation),
@@ -332,6 +142,7 @@ impl Handle {
             Some(_) if is_interrupted(thread) => Errno::EINTR,
             Some(true) => {
                 DEADLINES.add(thread.core, receiver.deadline_ns);
+                thread.handle.serves.wait_at(self.id());
                 queues.wait(receiver);
                 return Ok(());
             }
@@ -451,50 +262,10 @@ pub(crate) fn resume(mut thread: Box<Thread>, result: Result<u64, Errno>) {
     run_queue::enqueue(thread);
 }
 
-fn resume_all(threads: Vec<Box<Thread>>, result: Result<u64, Errno>) {
+pub(super) fn resume_all(threads: Vec<Box<Thread>>, result: Result<u64, Errno>) {
     threads
         .into_iter()
         .for_each(|thread| resume(thread, result));
-}
-
-/// Wakes the threads of a process that wait at endpoints and that `is_chosen` accepts, with EINTR.
-pub(super) fn interrupt_waiters(process: u64, is_chosen: impl Fn(&Thread) -> bool) {
-    let is_of = |thread: &Thread| thread.process.pages().number() == process;
-    let may_go = |thread: &Thread| thread.file_call.is_none() || thread.must_not_block();
-    let is_chosen = |thread: &Thread| is_of(thread) && is_chosen(thread) && may_go(thread);
-    resume_all(remove(is_chosen, |_| true), Err(Errno::EINTR));
-}
-
-/// Wakes threads of a core whose timeout has expired, with ETIMEDOUT.
-pub(super) fn expire(core: u32, now_ns: u64) {
-    let is_due = |deadline_ns: Option<u64>| deadline_ns.is_some_and(|at_ns| at_ns <= now_ns);
-    let expired = remove(|thread| thread.core == core, is_due);
-    // Before the queues are looked at: other cores may add to them.
-    DEADLINES.set(core, None);
-    for queues in REGISTRY.lock().endpoints.values() {
-        let queues = queues.lock();
-        DEADLINES.add(core, queues.next_deadline(|thread| thread.core == core));
-    }
-    resume_all(expired, Err(Errno::ETIMEDOUT));
-}
-
-/// Removes waiting threads from all endpoints.
-fn remove(
-    is_chosen: impl Fn(&Thread) -> bool,
-    is_due: impl Fn(Option<u64>) -> bool,
-) -> Vec<Box<Thread>> {
-    let mut removed = Vec::new();
-    for queues in REGISTRY.lock().endpoints.values() {
-        let mut queues = queues.lock();
-        removed.extend(queues.remove_senders(|one| {
-            let is_chosen = one.sender.as_deref().is_some_and(&is_chosen);
-            is_chosen && is_due(one.deadline_ns)
-        }));
-        removed.extend(
-            queues.remove_receivers(|one| is_chosen(&one.receiver) && is_due(one.deadline_ns)),
-        );
-    }
-    removed
 }
 
 /// Returns the earliest timeout of a core's threads that wait at endpoints, which may have been woken

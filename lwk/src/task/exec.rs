@@ -28,7 +28,7 @@ use crate::task::mm::Mm;
 use crate::task::program_file::{self, LoadError};
 use crate::task::socket;
 use crate::task::thread::Thread;
-use crate::task::{endpoint, layout, loader, mounted, pci};
+use crate::task::{endpoint_registry, layout, loader, mounted, pci};
 
 /// Size of the buffer for a path and the head of a file.
 const BUFFER_SIZE: u64 = 4 * PAGE;
@@ -82,7 +82,7 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     thread.become_leader();
     thread.process.exec_thread.store(0, Ordering::Release);
     pci::release_all(thread.process.pages().number());
-    let ended = endpoint::close_all(thread.process.pages().number());
+    let ended = endpoint_registry::close_all(thread.process.pages().number());
     ended.into_iter().for_each(socket::end_all);
     set_name(thread, buffer, &arguments.path).await;
     thread.release_robust_futexes().await;

@@ -11,7 +11,7 @@ use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::socket;
 use crate::task::thread::Thread;
-use crate::task::{blocked, endpoint, futex, mounted, pci, robust_list};
+use crate::task::{blocked, endpoint_registry, futex, mounted, pci, robust_list};
 
 impl Thread {
     /// Makes the process and its proxy exit, with a status as of wait(2).
@@ -146,7 +146,7 @@ impl Process {
             self.complete_vfork();
             blocked::interrupt(self.pages.number(), |_| true);
             pci::release_all(self.pages.number());
-            let ended = endpoint::close_all(self.pages.number());
+            let ended = endpoint_registry::close_all(self.pages.number());
             ended.into_iter().for_each(socket::end_all);
             mounted::remove(self);
             polling::poll_all();

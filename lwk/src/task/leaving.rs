@@ -20,7 +20,7 @@ use crate::task::address_space::AddressSpace;
 use crate::task::flow::Flow;
 use crate::task::process::{LeftThread, Process};
 use crate::task::thread::Thread;
-use crate::task::{blocked, endpoint, pci};
+use crate::task::{blocked, endpoint_registry, pci};
 
 /// Period in which a waiting thread looks whether it goes on.
 const PERIOD_NS: u64 = 1_000_000;
@@ -115,7 +115,7 @@ async fn write_state(
 ) -> Result<(u64, u64), Errno> {
     // Its servers and clients, files of servers, and devices are this node's.
     let is_bound = thread.process.has_mounts()
-        || endpoint::has_handles(&thread.process)
+        || endpoint_registry::has_handles(&thread.process)
         || pci::has_any(&thread.process)
         || thread.process.space().has_registers();
     if is_bound {

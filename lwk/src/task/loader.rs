@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use insula_abi::lwk::{process_state, request};
+use insula_abi::server::ENDPOINT_NAME_MAX;
 use insula_bare::cpu;
 
 use crate::base::process_pages::ProcessPages;
@@ -32,7 +33,7 @@ use crate::task::mounted::{Mount, MountedFiles};
 use crate::task::process::{Process, ProgramInfo};
 use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program};
 use crate::task::thread::Thread;
-use crate::task::{endpoint, mounted, remote, running, vdso};
+use crate::task::{endpoint_registry, mounted, remote, running, vdso};
 use crate::{info, warning};
 
 /// Maximum size of arguments and environment.
@@ -217,13 +218,16 @@ async fn mount_servers(thread: &mut Thread, arguments: &Arguments) -> Result<(),
         let malformed = LoadError::Format(FormatError("one of its mounts is malformed"));
         let equals = mount.iter().rposition(|byte| *byte == b'=');
         let (point, name) = mount.split_at(equals.ok_or(malformed)?);
-        let endpoint = endpoint::by_name(name[1..].to_vec());
+        let name = &name[1..];
+        if !(1..=ENDPOINT_NAME_MAX).contains(&name.len()) {
+            return Err(malformed);
+        }
         match point {
-            b"" => files.network = Some(endpoint),
-            point => files.mount(Mount {
-                point: mount_point(point).ok_or(malformed)?,
-                endpoint,
-            }),
+            b"" => files.network = Some(endpoint_registry::by_name(name.to_vec())),
+            point => {
+                let point = mount_point(point).ok_or(malformed)?;
+                files.mount(Mount::new(point, name.to_vec()));
+            }
         }
     }
     files.umask = umask(thread).await?;

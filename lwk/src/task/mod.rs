@@ -10,6 +10,7 @@ pub(crate) mod close_on_exec;
 mod core_deadlines;
 pub(crate) mod dump;
 pub(crate) mod endpoint;
+pub(crate) mod endpoint_registry;
 pub(crate) mod epoll;
 pub(crate) mod exec;
 pub(crate) mod exit;

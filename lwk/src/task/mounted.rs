@@ -7,16 +7,20 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use insula_abi::files::operation;
+use insula_abi::server::ENDPOINT_NAME_MAX;
 
 use crate::model::endpoint::Request;
+use crate::model::errno::Errno;
 use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
 use crate::task::endpoint::Handle;
+use crate::task::endpoint_registry::{self, Name};
 use crate::task::epoll::Epoll;
 use crate::task::file_locks::{self, FileId};
 use crate::task::process::Process;
@@ -30,6 +34,26 @@ pub(crate) struct Mount {
     pub(crate) point: Vec<u8>,
     /// Its endpoint.
     pub(crate) endpoint: Handle,
+    /// Name of that.
+    server: Name,
+}
+
+impl Mount {
+    /// Mounts the server of a name, which may not run yet.
+    pub(crate) fn new(point: Vec<u8>, server: Name) -> Self {
+        Self {
+            point,
+            endpoint: endpoint_registry::by_name(server.clone()),
+            server,
+        }
+    }
+
+    /// Returns the endpoint of a shard of the server, by its number; none if that can have no name.
+    fn shard(&self, number: u64) -> Option<Handle> {
+        let name = format!(".{number}");
+        let name = [&self.server, name.as_bytes()].concat();
+        (name.len() <= ENDPOINT_NAME_MAX).then(|| endpoint_registry::by_name(name))
+    }
 }
 
 /// An open file description of a server.
@@ -45,6 +69,8 @@ pub(crate) struct Description {
     flags: u64,
     /// The file's number, once it is open.
     inode: AtomicU64,
+    /// The shard of the server that has it, if one does.
+    shard: spin::Once<Handle>,
 }
 
 impl Description {
@@ -56,12 +82,26 @@ impl Description {
             path,
             flags,
             inode: AtomicU64::new(0),
+            shard: spin::Once::new(),
         })
     }
 
-    /// Notes which file it is of.
-    pub(crate) fn set_inode(&self, inode: u64) {
+    /// Notes which file it is of, and the number of the server's shard that has it; 0 for none.
+    ///
+    /// # Errors
+    /// [`Errno::EIO`] if there can be no such shard.
+    pub(crate) fn set_file(&self, inode: u64, shard: u64) -> Result<(), Errno> {
         self.inode.store(inode, Ordering::Relaxed);
+        if shard != 0 {
+            let shard = self.mount.shard(shard).ok_or(Errno::EIO)?;
+            self.shard.call_once(|| shard);
+        }
+        Ok(())
+    }
+
+    /// Returns the endpoint at which it is asked for.
+    pub(crate) fn endpoint(&self) -> &Handle {
+        self.shard.get().unwrap_or(&self.mount.endpoint)
     }
 
     /// Returns which file it is of.
@@ -95,7 +135,7 @@ impl Drop for Description {
         file_locks::release(self.id(), Owner::Description(self.handle));
         let words = [self.handle, 0, 0, 0, 0, 0];
         let request = Request::unanswered(operation::RELEASE, words);
-        self.mount.endpoint.post(Box::new(request));
+        self.endpoint().post(Box::new(request));
     }
 }
 

@@ -110,8 +110,6 @@ pub struct Thread {
     pub ports: Option<Arc<PortSet>>,
     /// Last exception: vector, error, address.
     pub last_exception: [u64; 3],
-    /// CPU time, in ticks of the time stamp counter.
-    pub cpu_ticks: u64,
     /// Time since which it waits for memory, in ns since boot.
     pub memory_wait_since_ns: Option<u64>,
     /// What follows the reply of a server that it has asked.
@@ -180,7 +178,6 @@ impl Thread {
             dumping_core: None,
             ports: None,
             last_exception: [0; 3],
-            cpu_ticks: 0,
             memory_wait_since_ns: None,
             file_call: None,
             looked_ns: 0,
@@ -219,7 +216,7 @@ impl Thread {
 
     /// Adds CPU time.
     pub fn account_run_time(&mut self, ticks: u64) {
-        self.cpu_ticks += ticks;
+        self.handle.cpu_ticks.fetch_add(ticks, Ordering::Relaxed);
         self.process.cpu_ticks.fetch_add(ticks, Ordering::Relaxed);
     }
 

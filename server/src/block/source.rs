@@ -75,7 +75,10 @@ impl Source {
     ///
     /// # Errors
     /// [`SourceError`].
-    pub fn open(&self, completions: Completions) -> Result<Box<dyn BlockDevice>, SourceError> {
+    pub fn open(
+        &self,
+        completions: Completions,
+    ) -> Result<Box<dyn BlockDevice + Send>, SourceError> {
         match self {
             Self::File(path) => Ok(Box::new(FileDevice::open(path)?)),
             Self::Nvme(address) => {

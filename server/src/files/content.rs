@@ -7,6 +7,7 @@ use nix::libc;
 use crate::files::attributes::{Changes, FileType};
 use crate::files::description::Description;
 use crate::files::handler::Files;
+use crate::files::open_files::OpenCounts;
 use crate::files::system::{FileSystem, Inode};
 use crate::files::walk::End;
 use crate::{Request, Words};
@@ -17,7 +18,7 @@ const PART: usize = 64 << 10;
 const TRANSFER_MAX: u64 = 0x7fff_f000;
 
 impl<F: FileSystem> Files<F> {
-    /// Opens a file.
+    /// Opens a file. Returns the number of the shard that has it.
     pub(super) fn open(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
         let [_, flags, mode, handle, ..] = request.words;
         let (flags, mode) = (flags as i32, mode as u32);
@@ -45,16 +46,14 @@ impl<F: FileSystem> Files<F> {
                 self.system.create(directory, name, &attributes, &[])?
             }
         };
-        self.open.add(
-            handle,
-            Description {
-                inode,
-                flags: (flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC))
-                    as u32,
-                offset: 0,
-            },
-        )?;
-        Ok(0)
+        let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
+        let description = Description {
+            inode,
+            flags: (flags & !once) as u32,
+            offset: 0,
+        };
+        let kind = self.system.attributes(inode)?.kind;
+        Ok(self.open.add(handle, description, kind)? as u64)
     }
 
     /// Checks that a file that is there can be opened so, and empties it if asked to.
@@ -79,18 +78,13 @@ impl<F: FileSystem> Files<F> {
     }
 
     pub(super) fn release(&mut self, handle: u64) -> Result<u64, Errno> {
-        match self.open.remove(handle) {
-            Some(inode) => self.free_if_unused(inode).map(|()| 0),
-            None => Ok(0),
+        let mut counts = self.open.counts();
+        if let Some(inode) = self.open.remove(handle)
+            && counts.close(inode)
+        {
+            free_if_unused(&mut self.system, &counts, inode)?;
         }
-    }
-
-    /// Frees an inode that has no name and is open nowhere.
-    pub(super) fn free_if_unused(&mut self, inode: Inode) -> Result<(), Errno> {
-        match self.system.attributes(inode)?.links == 0 && !self.open.is_open(inode) {
-            true => self.system.free(inode),
-            false => Ok(()),
-        }
+        Ok(0)
     }
 
     /// Fails with [`Errno::EISDIR`] if an open file is a directory.
@@ -103,7 +97,7 @@ impl<F: FileSystem> Files<F> {
 
     pub(super) fn read(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
         let [handle, offset, ..] = request.words;
-        let description = *self.open.find(handle)?;
+        let description = self.open.find(handle)?;
         description.may_read()?;
         self.is_file(description)?;
         let start = match offset {
@@ -114,7 +108,7 @@ impl<F: FileSystem> Files<F> {
         let wanted = request.writable.min(TRANSFER_MAX);
         let done = self.copy_out(request, description.inode, (start, wanted))?;
         if offset == CURRENT {
-            self.open.find(handle)?.offset = start + done;
+            self.open.set_offset(handle, start + done)?;
         }
         Ok(done)
     }
@@ -165,39 +159,46 @@ impl<F: FileSystem> Files<F> {
 
     pub(super) fn write(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
         let [handle, offset, ..] = request.words;
-        let description = *self.open.find(handle)?;
+        let description = self.open.find(handle)?;
         description.may_write()?;
         let start = match offset {
-            _ if description.appends() => self.system.attributes(description.inode)?.size,
-            CURRENT => description.offset,
+            _ if description.appends() => None,
+            CURRENT => Some(description.offset),
             offset if offset > i64::MAX as u64 => return Err(Errno::EINVAL),
-            offset => offset,
+            offset => Some(offset),
         };
-        let done = self.copy_in(request, description.inode, start)?;
-        if offset == CURRENT {
-            self.open.find(handle)?.offset = start + done;
+        let (end, done) = self.copy_in(request, description.inode, start)?;
+        if offset == CURRENT && done > 0 {
+            self.open.set_offset(handle, end)?;
         }
         Ok(done)
     }
 
-    /// Copies from the client to a file. Returns the number of bytes: fewer if there is no more room.
+    /// Copies from the client to a file: from an offset on, or behind its end. Returns where that has ended, and the number
+    /// of bytes: fewer if there is no more room.
     pub(super) fn copy_in(
         &mut self,
         request: &Request<'_>,
         file: Inode,
-        start: u64,
-    ) -> Result<u64, Errno> {
+        start: Option<u64>,
+    ) -> Result<(u64, u64), Errno> {
         let wanted = request.readable.min(TRANSFER_MAX);
-        let (mut buffer, mut done) = (vec![0; PART.min(wanted as usize)], 0);
+        let mut buffer = vec![0; PART.min(wanted as usize)];
+        let (mut end, mut done) = (start.unwrap_or_default(), 0);
         while done < wanted {
             let part = &mut buffer[..PART.min((wanted - done) as usize)];
-            let read = request.read(done, part);
-            let written = match read {
-                Ok(read) if read == part.len() => self.system.write(file, start + done, part),
-                _ => Err(Errno::EFAULT),
+            let written = match (request.read(done, part), start) {
+                (Ok(read), _) if read != part.len() => Err(Errno::EFAULT),
+                (Ok(_), None) => self.system.append(file, part),
+                (Ok(_), Some(_)) => self
+                    .system
+                    .write(file, end, part)
+                    .map(|written| (end, written)),
+                (Err(_), _) => Err(Errno::EFAULT),
             };
             match written {
-                Ok(written) => {
+                Ok((at, written)) => {
+                    end = at + written as u64;
                     done += written as u64;
                     if written < part.len() {
                         break;
@@ -207,11 +208,11 @@ impl<F: FileSystem> Files<F> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok((end, done))
     }
 
     pub(super) fn seek(&mut self, [handle, offset, whence, ..]: Words) -> Result<u64, Errno> {
-        let description = *self.open.find(handle)?;
+        let description = self.open.find(handle)?;
         if description.is_path() {
             return Err(Errno::EBADF);
         }
@@ -229,7 +230,7 @@ impl<F: FileSystem> Files<F> {
                     (true, libc::SEEK_DATA) => offset.cast_unsigned(),
                     (true, _) => size,
                 };
-                self.open.find(handle)?.offset = found;
+                self.open.set_offset(handle, found)?;
                 return Ok(found);
             }
             _ => return Err(Errno::EINVAL),
@@ -237,7 +238,7 @@ impl<F: FileSystem> Files<F> {
         let at = base.cast_signed().checked_add(offset);
         let at = at.ok_or(Errno::EOVERFLOW)?;
         let at = u64::try_from(at).map_err(|_| Errno::EINVAL)?;
-        self.open.find(handle)?.offset = at;
+        self.open.set_offset(handle, at)?;
         Ok(at)
     }
 
@@ -245,7 +246,7 @@ impl<F: FileSystem> Files<F> {
         &mut self,
         [handle, mode, offset, length, ..]: Words,
     ) -> Result<u64, Errno> {
-        let description = *self.open.find(handle)?;
+        let description = self.open.find(handle)?;
         description.may_write()?;
         let end = offset.checked_add(length);
         let end = end.filter(|end| *end <= i64::MAX as u64 && length > 0);
@@ -274,11 +275,25 @@ impl<F: FileSystem> Files<F> {
     }
 
     pub(super) fn flags(&mut self, [handle, flags, ..]: Words) -> Result<u64, Errno> {
-        let description = self.open.find(handle)?;
         let before = match flags {
-            NONE => description.flags,
-            flags => description.set_flags(flags as u32),
+            NONE => self.open.find(handle)?.flags,
+            flags => {
+                let set = |of: &mut Description| of.set_flags(flags as u32);
+                self.open.update(handle, set)?
+            }
         };
         Ok(before.into())
+    }
+}
+
+/// Frees an inode that has no name and is open nowhere.
+pub(super) fn free_if_unused(
+    system: &mut impl FileSystem,
+    counts: &OpenCounts,
+    inode: Inode,
+) -> Result<(), Errno> {
+    match !counts.is_open(inode) && system.attributes(inode)?.links == 0 {
+        true => system.free(inode),
+        false => Ok(()),
     }
 }

@@ -1,14 +1,10 @@
-//! Open file descriptions, which have one offset for all descriptors of theirs.
-
-use std::collections::BTreeMap;
+//! An open file description, which has one offset for all descriptors of it.
 
 use nix::errno::Errno;
 use nix::libc;
 
 use crate::files::system::Inode;
 
-/// Most open files.
-const DESCRIPTIONS_MAX: usize = 1 << 20;
 /// Status flags that programs may change by fcntl(2).
 const CHANGEABLE: u32 =
     (libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME) as u32;
@@ -61,48 +57,5 @@ impl Description {
         let before = self.flags;
         self.flags = before & !CHANGEABLE | flags & CHANGEABLE;
         before
-    }
-}
-
-/// All open files, by handle.
-#[derive(Debug, Default)]
-pub(super) struct Descriptions {
-    open: BTreeMap<u64, Description>,
-    /// How often each inode is open.
-    counts: BTreeMap<Inode, u32>,
-}
-
-impl Descriptions {
-    /// Adds one under the handle that the kernel has chosen.
-    pub(super) fn add(&mut self, handle: u64, description: Description) -> Result<(), Errno> {
-        if self.open.len() >= DESCRIPTIONS_MAX {
-            return Err(Errno::ENFILE);
-        }
-        if self.open.contains_key(&handle) {
-            return Err(Errno::EINVAL);
-        }
-        *self.counts.entry(description.inode).or_default() += 1;
-        self.open.insert(handle, description);
-        Ok(())
-    }
-
-    pub(super) fn find(&mut self, handle: u64) -> Result<&mut Description, Errno> {
-        // The server may have been another one, which has died with its descriptions.
-        self.open.get_mut(&handle).ok_or(Errno::ESTALE)
-    }
-
-    /// Removes one. Returns its inode, if it is open no more.
-    pub(super) fn remove(&mut self, handle: u64) -> Option<Inode> {
-        let inode = self.open.remove(&handle)?.inode;
-        let count = self.counts.get_mut(&inode)?;
-        *count -= 1;
-        (*count == 0).then(|| {
-            self.counts.remove(&inode);
-            inode
-        })
-    }
-
-    pub(super) fn is_open(&self, inode: Inode) -> bool {
-        self.counts.contains_key(&inode)
     }
 }

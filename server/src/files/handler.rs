@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::files::attributes::{Attributes, FileType, PERMISSIONS};
-use crate::files::description::Descriptions;
 use crate::files::names::Paths;
+use crate::files::open_files::OpenFiles;
 use crate::files::reply;
 use crate::files::system::{FileSystem, Inode};
 use crate::files::walk::{End, Place, walk};
@@ -16,7 +16,7 @@ use crate::{Handler, Reply, Request};
 #[derive(Debug)]
 pub struct Files<F> {
     pub(super) system: F,
-    pub(super) open: Descriptions,
+    pub(super) open: OpenFiles,
     /// What the client gets with the reply.
     pub(super) data: Vec<u8>,
 }
@@ -24,9 +24,14 @@ pub struct Files<F> {
 impl<F: FileSystem> Files<F> {
     /// Serves a file system.
     pub fn new(system: F) -> Self {
+        Self::with(system, OpenFiles::of_one_thread())
+    }
+
+    /// Serves a file system of which others serve parts.
+    pub(super) fn with(system: F, open: OpenFiles) -> Self {
         Self {
             system,
-            open: Descriptions::default(),
+            open,
             data: Vec::new(),
         }
     }
@@ -73,7 +78,7 @@ impl<F: FileSystem> Files<F> {
     pub(super) fn start(&mut self, handle: u64) -> Result<Inode, Errno> {
         match handle {
             NONE => Ok(self.system.root()),
-            handle => Ok(self.open.find(handle)?.inode),
+            handle => self.open.inode_of(handle),
         }
     }
 
@@ -124,8 +129,9 @@ impl<F: FileSystem> Handler for Files<F> {
             self.data.clear();
         }
         let mut words = reply::words(result);
-        if request.operation == operation::OPEN && result.is_ok() {
-            (words[1], words[2]) = self.identity(request.words[3]);
+        if let (operation::OPEN, Ok(shard)) = (request.operation, result) {
+            let (mode, inode) = self.identity(request.words[3]);
+            words = [0, mode, inode, shard, 0, 0];
         }
         Reply {
             words,
@@ -137,7 +143,7 @@ impl<F: FileSystem> Handler for Files<F> {
 impl<F: FileSystem> Files<F> {
     /// Returns `st_mode` and `st_ino` of an open file.
     fn identity(&mut self, handle: u64) -> (u64, u64) {
-        let Ok(inode) = self.open.find(handle).map(|description| description.inode) else {
+        let Ok(inode) = self.open.inode_of(handle) else {
             return (0, 0);
         };
         let attributes = self.system.attributes(inode);

@@ -4,7 +4,7 @@
 //! (`abi/include/insula_files.h`). [`Files`] has what is Linux' about it: open file descriptions with
 //! their offsets and flags, walks of paths, symbolic links, the structures of stat(2) and getdents(2), and
 //! the errors in the right order. What is left is a [`FileSystem`]: inodes, names and blocks. [`Memory`]
-//! is one.
+//! is one. [`Sharded`] has several threads serve one.
 
 mod attributes;
 mod content;
@@ -13,7 +13,9 @@ mod directory;
 mod handler;
 mod memory;
 mod names;
+mod open_files;
 mod reply;
+mod shard;
 mod status;
 mod system;
 mod tree;
@@ -22,6 +24,7 @@ mod walk;
 pub use attributes::{Attributes, Changes, FileType, Time};
 pub use handler::Files;
 pub use memory::Memory;
+pub use shard::{Shard, ShardThreads, Sharded, SharedSystem};
 pub use system::{Entry, FileSystem, Inode, Statistics};
 
 #[cfg(test)]

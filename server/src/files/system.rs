@@ -62,6 +62,13 @@ pub trait FileSystem {
     /// written: fewer than given where there is no more room, but one at least.
     fn write(&mut self, file: Inode, offset: u64, bytes: &[u8]) -> Result<usize, Errno>;
 
+    /// Writes bytes behind the end of a file, wherever that is at that moment. Returns the offset, and how many were written, as
+    /// of [`FileSystem::write`].
+    fn append(&mut self, file: Inode, bytes: &[u8]) -> Result<(u64, usize), Errno> {
+        let end = self.attributes(file)?.size;
+        Ok((end, self.write(file, end, bytes)?))
+    }
+
     /// Has a range of a file have blocks, so that writing there does not fail for want of room.
     fn allocate(&mut self, file: Inode, offset: u64, length: u64) -> Result<(), Errno>;
 

@@ -5,6 +5,7 @@ use nix::libc;
 
 use crate::Request;
 use crate::files::attributes::FileType;
+use crate::files::content::free_if_unused;
 use crate::files::directory;
 use crate::files::handler::Files;
 use crate::files::names::Paths;
@@ -50,8 +51,9 @@ impl<F: FileSystem> Files<F> {
             (false, false) if place.is_directory => return Err(Errno::ENOTDIR),
             _ => {}
         }
+        let counts = self.open.counts();
         self.system.unlink(directory, name)?;
-        self.free_if_unused(inode)?;
+        free_if_unused(&mut self.system, &counts, inode)?;
         Ok(0)
     }
 
@@ -83,11 +85,12 @@ impl<F: FileSystem> Files<F> {
             Some(other) => self.may_replace(other, is_directory)?,
             None => {}
         }
+        let counts = self.open.counts();
         self.system.rename(source, target)?;
-        match to.inode {
-            Some(other) => self.free_if_unused(other).map(|()| 0),
-            None => Ok(0),
+        if let Some(other) = to.inode {
+            free_if_unused(&mut self.system, &counts, other)?;
         }
+        Ok(0)
     }
 
     /// Fails if a directory is to replace something else, or the other way round.
@@ -141,7 +144,7 @@ impl<F: FileSystem> Files<F> {
     }
 
     pub(super) fn list(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
-        let description = *self.open.find(request.words[0])?;
+        let description = self.open.find(request.words[0])?;
         description.may_read()?;
         if self.system.attributes(description.inode)?.kind != FileType::Directory {
             return Err(Errno::ENOTDIR);
@@ -149,7 +152,7 @@ impl<F: FileSystem> Files<F> {
         let room = request.writable.min(LIST_MAX) as usize;
         let (inode, after) = (description.inode, description.offset);
         let last = directory::list(&mut self.system, inode, after, room, &mut self.data)?;
-        self.open.find(request.words[0])?.offset = last;
+        self.open.set_offset(request.words[0], last)?;
         Ok(self.data.len() as u64)
     }
 }

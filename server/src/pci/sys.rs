@@ -117,6 +117,9 @@ impl Registers {
     }
 }
 
+// SAFETY: the mapping is the process's, and may be used by any of its threads; it has one owner.
+unsafe impl Send for Registers {}
+
 impl Drop for Registers {
     fn drop(&mut self) {
         unmap(self.start, self.size);
@@ -154,6 +157,9 @@ impl Memory {
         unsafe { self.start.as_ptr().add(at) }
     }
 }
+
+// SAFETY: as of registers.
+unsafe impl Send for Memory {}
 
 impl DeviceMemory for Memory {
     fn device_address(&self) -> u64 {

@@ -15,6 +15,10 @@ pub struct FilesOptions {
     /// Name of the endpoint
     #[arg(long, global = true, default_value = "file")]
     pub name: String,
+    /// Threads that have the content of open files, by their inodes, each on a core of its own as far as it has so many:
+    /// endpoints NAME.1, NAME.2, and so on. Without, one thread has all
+    #[arg(long, global = true, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=64))]
+    pub shards: u16,
 }
 
 /// What file system it serves.

@@ -89,6 +89,9 @@ pub(crate) enum Here {
         name: String,
         /// The cores
         cpus: CpuList,
+        /// Leave its shards where they are
+        #[arg(long)]
+        alone: bool,
     },
     /// Become a program on cores
     Exec {

@@ -9,7 +9,8 @@ use crate::syscall::message::request::{
     Fault, fault_in, missing_page, read_part, wait_for_other, write_part,
 };
 use crate::task::address_space::transfer::TransferError;
-use crate::task::endpoint::{self, ThreadRequest};
+use crate::task::endpoint::ThreadRequest;
+use crate::task::endpoint_registry;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -44,7 +45,7 @@ fn work_on(
     number: u64,
     work: impl FnOnce(&Thread, &ThreadRequest) -> Result<u64, TransferError>,
 ) -> Flow {
-    let handle = match endpoint::find(&thread.process, handle, true) {
+    let handle = match endpoint_registry::find(&thread.process, handle, true) {
         Ok(handle) => handle,
         Err(error) => return finish(thread, Err(error)),
     };

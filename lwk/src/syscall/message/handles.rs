@@ -3,7 +3,7 @@
 use insula_abi::server::ENDPOINT_NAME_MAX;
 
 use crate::model::errno::Errno;
-use crate::task::endpoint::{self, Name};
+use crate::task::endpoint_registry::{self, Name};
 use crate::task::process::Process;
 use crate::task::socket;
 use crate::task::thread::Thread;
@@ -14,7 +14,7 @@ pub(in crate::syscall) fn create(
     [name, length, flags, ..]: [u64; 6],
 ) -> Result<u64, Errno> {
     let name = read_name(&thread.process, (name, length), flags)?;
-    endpoint::create(&thread.process, name).map(u64::from)
+    endpoint_registry::create(&thread.process, name).map(u64::from)
 }
 
 /// Opens an endpoint.
@@ -23,12 +23,12 @@ pub(in crate::syscall) fn open(
     [name, length, flags, ..]: [u64; 6],
 ) -> Result<u64, Errno> {
     let name = read_name(&thread.process, (name, length), flags)?;
-    endpoint::open(&thread.process, &name).map(u64::from)
+    endpoint_registry::open(&thread.process, &name).map(u64::from)
 }
 
 /// Closes a handle.
 pub(in crate::syscall) fn close(thread: &mut Thread, [handle, ..]: [u64; 6]) -> Result<u64, Errno> {
-    let closed = endpoint::close(&thread.process, handle)?;
+    let closed = endpoint_registry::close(&thread.process, handle)?;
     closed.into_iter().for_each(socket::end_all);
     Ok(0)
 }

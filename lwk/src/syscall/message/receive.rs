@@ -25,6 +25,7 @@ use crate::syscall::message::request::{
 use crate::task::address_space::base_access::MissingPage;
 use crate::task::address_space::transfer::TransferError;
 use crate::task::endpoint::{self, Handle, ThreadReceiver, ThreadRequest};
+use crate::task::endpoint_registry;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
 use crate::task::socket;
@@ -74,7 +75,7 @@ pub(in crate::syscall) fn receive(
     };
     let mut ready = Vec::new();
     let received = reply_all(&thread.process, &handle, arguments, &mut ready)
-        .and_then(|()| receive_all(&thread.process, &handle, arguments));
+        .and_then(|()| receive_all(&thread, &handle, arguments));
     match received {
         Ok(0) if count > 0 => wait(thread, &handle, arguments, ready),
         received => {
@@ -93,7 +94,7 @@ fn find(thread: &Thread, handle: u64, arguments: Arguments) -> Result<Handle, Er
     let most = arguments.count.max(arguments.reply_count);
     match most > MESSAGE_BATCH_MAX as u64 {
         true => Err(Errno::EMSGSIZE),
-        false => endpoint::find(&thread.process, handle, true),
+        false => endpoint_registry::find(&thread.process, handle, true),
     }
 }
 
@@ -201,7 +202,8 @@ fn write_reply(
 }
 
 /// Receives what is there. Returns the number of requests.
-fn receive_all(server: &Process, handle: &Handle, arguments: Arguments) -> Result<u64, Stop> {
+fn receive_all(thread: &Thread, handle: &Handle, arguments: Arguments) -> Result<u64, Stop> {
+    let server = &thread.process;
     let mut received = 0;
     while received < arguments.count
         && let Some((number, request)) = handle.receive()
@@ -212,7 +214,10 @@ fn receive_all(server: &Process, handle: &Handle, arguments: Arguments) -> Resul
             Ok(()) => {
                 match request.is_interrupt() {
                     true => handle.count_interrupt(),
-                    false => handle.serve(number, request, (handle.generation, cores::number())),
+                    false => {
+                        thread.handle.serves.receive_from(handle.id());
+                        handle.serve(number, request, (handle.generation, cores::number()));
+                    }
                 }
                 received += 1;
             }

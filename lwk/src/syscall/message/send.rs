@@ -12,7 +12,8 @@ use crate::model::errno::Errno;
 use crate::syscall::delegate::finish;
 use crate::syscall::message::request::{deadline_ns, deliver, read_structure, repeat};
 use crate::task::address_space::transfer::TransferError;
-use crate::task::endpoint::{self, Handle, Sent, ThreadReceiver, ThreadRequest};
+use crate::task::endpoint::{Handle, Sent, ThreadReceiver, ThreadRequest};
+use crate::task::endpoint_registry;
 use crate::task::flow::Flow;
 use crate::task::run_queue;
 use crate::task::thread::Thread;
@@ -25,7 +26,7 @@ pub(in crate::syscall) fn send(
     mut thread: Box<Thread>,
     [handle, message, timeout_ns, ..]: [u64; 6],
 ) -> Flow {
-    let found = endpoint::find(&thread.process, handle, false)
+    let found = endpoint_registry::find(&thread.process, handle, false)
         .and_then(|handle| Ok((handle, read_message(&thread, message)?)))
         .and_then(|found| Ok(has_room(REQUEST_BYTES).map(|()| found)?));
     let (handle, content) = match found {
@@ -106,6 +107,7 @@ fn give(handle: &Handle, request: ThreadRequest, receiver: ThreadReceiver) -> Fl
             return Flow::Blocked;
         }
     }
+    receiver.handle.serves.receive_from(handle.id());
     handle.serve(number, request, (generation, receiver.core));
     receiver.context.registers.rax = 1;
     match receiver.core == cores::number() {

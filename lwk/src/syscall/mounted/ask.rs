@@ -1,24 +1,23 @@
 //! Asking a file server.
 
-use alloc::sync::Arc;
-
 use insula_abi::files::NONE;
 
 pub(super) use crate::syscall::ask::{Ask, Words, result};
 use crate::syscall::mounted::target::Target;
-use crate::task::mounted::{Description, Mount};
+use crate::task::endpoint::Handle;
+use crate::task::mounted::Description;
 
 impl Ask {
-    fn of_mount(mount: &Arc<Mount>, operation: u32, handle: u64, more: &[u64]) -> Self {
+    fn of_handle(endpoint: &Handle, operation: u32, handle: u64, more: &[u64]) -> Self {
         let mut words = Words::default();
         words[0] = handle;
         words[1..=more.len()].copy_from_slice(more);
-        Self::new(&mount.endpoint, operation, words)
+        Self::new(endpoint, operation, words)
     }
 
     /// About an open file.
     pub(super) fn of_file(file: &Description, operation: u32, more: &[u64]) -> Self {
-        Self::of_mount(&file.mount, operation, file.handle, more)
+        Self::of_handle(file.endpoint(), operation, file.handle, more)
     }
 
     /// About an open file, for an operation that has a path: an empty one.
@@ -31,7 +30,7 @@ impl Ask {
     /// About a path.
     pub(super) fn of_path(target: &Target, operation: u32, more: &[u64]) -> Self {
         let handle = target.directory.as_ref().map_or(NONE, |from| from.handle);
-        Self::of_mount(&target.mount, operation, handle, more)
+        Self::of_handle(&target.mount.endpoint, operation, handle, more)
             .path(&target.mount.point)
             .path(&target.path)
     }

@@ -79,10 +79,10 @@ fn opened(
     words: Words,
     (file, closes_on_exec): (Arc<Description>, bool),
 ) -> Flow {
-    if let Err(error) = result(&words) {
+    let [_, _, inode, shard, ..] = words;
+    if let Err(error) = result(&words).and_then(|_| file.set_file(inode, shard)) {
         return finish(thread, Err(error));
     }
-    file.set_inode(words[2]);
     Flow::handler(thread, move |mut thread| async move {
         let fd = open_placeholder(&mut thread, closes_on_exec).await;
         let fd = match fd {

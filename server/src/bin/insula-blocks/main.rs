@@ -50,7 +50,7 @@ fn serve(options: &BlocksOptions) -> Result<(), ServeError> {
         source,
     })?;
     let bytes = usize::try_from(options.cache).unwrap_or(usize::MAX);
-    let device: Box<dyn BlockDevice> = match bytes {
+    let device: Box<dyn BlockDevice + Send> = match bytes {
         0 => device,
         bytes => Box::new(CachedDevice::new(device, bytes)),
     };

@@ -3,7 +3,7 @@
 use insula_server::block::{BlockDevice, Source, SourceError};
 use insula_server::command::EndSignals;
 use insula_server::ext4::{self, Ext4};
-use insula_server::files::Files;
+use insula_server::files::{Files, ShardThreads, Sharded, SharedSystem};
 use insula_server::nvme::Completions;
 use insula_server::{Endpoint, Handler, Reply, Request};
 
@@ -18,32 +18,64 @@ pub(crate) enum Error {
     Mount { device: Source, source: ext4::Error },
     #[error("cannot unmount {device}: {source}; the next mount replays the journal")]
     Unmount { device: Source, source: ext4::Error },
+    #[error("cannot unmount it: a thread still serves it; the next mount replays the journal")]
+    StillServed,
     #[error("cannot catch signals: {0}")]
     Signals(#[from] std::io::Error),
 }
 
-/// A file server that commits in time, and says what goes wrong.
-struct Disk {
-    files: Files<Ext4<Box<dyn BlockDevice>>>,
-    has_said: bool,
+type System = Ext4<Box<dyn BlockDevice + Send>>;
+
+/// What has the names of a file system on disk: alone, or beside shards.
+trait Names: Handler {
+    /// Does something with the file system.
+    fn with<T>(&mut self, act: impl FnOnce(&mut System) -> T) -> T;
 }
 
-impl Disk {
-    fn commit_if_due(&mut self) {
-        // An error stops all changes, which is said below.
-        let _ = self.files.system().commit_if_due();
-        if let Some(error) = self.files.system().stopped()
-            && !std::mem::replace(&mut self.has_said, true)
-        {
-            eprintln!("insula-files: nothing can be changed any more: {error}");
-        }
+impl Names for Files<System> {
+    fn with<T>(&mut self, act: impl FnOnce(&mut System) -> T) -> T {
+        act(self.system())
     }
 }
 
-impl Handler for Disk {
+impl Names for Files<SharedSystem<System>> {
+    fn with<T>(&mut self, act: impl FnOnce(&mut System) -> T) -> T {
+        act(&mut self.system().lock())
+    }
+}
+
+/// A file server that commits in time, and says what goes wrong.
+struct Disk<N> {
+    names: N,
+    has_said: bool,
+}
+
+impl<N: Names> Disk<N> {
+    fn new(names: N) -> Self {
+        Self {
+            names,
+            has_said: false,
+        }
+    }
+
+    fn commit_if_due(&mut self) {
+        let has_said = &mut self.has_said;
+        self.names.with(|system| {
+            // An error stops all changes, which is said below.
+            let _ = system.commit_if_due();
+            if let Some(error) = system.stopped()
+                && !std::mem::replace(has_said, true)
+            {
+                eprintln!("insula-files: nothing can be changed any more: {error}");
+            }
+        });
+    }
+}
+
+impl<N: Names> Handler for Disk<N> {
     fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
         self.commit_if_due();
-        self.files.handle(request)
+        self.names.handle(request)
     }
 }
 
@@ -51,7 +83,7 @@ impl Handler for Disk {
 pub(crate) fn serve(
     name: &str,
     (device, completions): (&Source, Completions),
-    cache_bytes: u64,
+    (shards, cache_bytes): (usize, u64),
 ) -> Result<(), Error> {
     let signals = EndSignals::catch()?;
     let endpoint = Endpoint::create(name)?;
@@ -64,15 +96,38 @@ pub(crate) fn serve(
         source,
     })?;
     let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
-    let mut disk = Disk {
-        files: Files::new(Ext4::mount(opened, cache).map_err(not_mounted)?),
-        has_said: false,
+    let blocks = if shards == 0 { cache } else { cache / 2 };
+    let system = Ext4::mount(opened, blocks).map_err(not_mounted)?;
+    let (system, ended) = match shards {
+        0 => {
+            let mut disk = Disk::new(Files::new(system));
+            let ended = signals.serve(&endpoint, &mut disk, Disk::commit_if_due);
+            (disk.names.into_system(), ended)
+        }
+        shards => serve_shards(
+            (name, &endpoint),
+            &signals,
+            (system, shards, cache - blocks),
+        )?,
     };
-    let ended = signals.serve(&endpoint, &mut disk, Disk::commit_if_due);
-    let unmounted = disk.files.into_system().unmount();
-    unmounted.map_err(|source| Error::Unmount {
+    system.unmount().map_err(|source| Error::Unmount {
         device: device.clone(),
         source,
     })?;
     Ok(ended?)
+}
+
+/// Serves by shards, likewise. Returns the file system, and why it is served no longer.
+fn serve_shards(
+    (name, endpoint): (&str, &Endpoint),
+    signals: &EndSignals,
+    (system, shards, cache_bytes): (System, usize, usize),
+) -> Result<(System, Result<(), insula_server::Error>), Error> {
+    let (sharded, names, shards) = Sharded::new(system, shards, cache_bytes);
+    let threads = ShardThreads::start(name, shards)?;
+    let mut disk = Disk::new(names);
+    let ended = signals.serve(endpoint, &mut disk, Disk::commit_if_due);
+    drop((threads, disk));
+    let system = sharded.into_system().ok_or(Error::StillServed)?;
+    Ok((system, ended))
 }

@@ -11,43 +11,62 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use insula_server::files::{Files, Memory};
+use insula_server::files::{Files, Memory, ShardThreads, Sharded};
 use insula_server::nvme::Completions;
 use insula_server::programs::{FilesOptions, System};
-use insula_server::{Endpoint, Error};
+use insula_server::{Endpoint, Error, Handler};
+
+/// Most bytes of content that shards of a file system in memory keep.
+const CONTENT_MAX: u64 = 64 << 20;
 
 fn main() -> ExitCode {
-    let options = FilesOptions::parse();
-    let error: disk::Error = match options.system {
-        System::Memory { size } => serve(&options.name, Files::new(Memory::new(size))).into(),
+    let FilesOptions {
+        system,
+        name,
+        shards,
+    } = FilesOptions::parse();
+    let shards = usize::from(shards);
+    let served: Result<(), disk::Error> = match system {
+        System::Memory { size } => {
+            serve(&name, Memory::new(size), (shards, size)).map_err(Into::into)
+        }
         System::Ext4 {
             device,
             cache,
             poll,
-        } => match disk::serve(
-            &options.name,
+        } => disk::serve(
+            &name,
             (&device, Completions::of_option(poll)),
-            cache,
-        ) {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(error) => error,
-        },
+            (shards, cache),
+        ),
     };
-    eprintln!("insula-files: {error}");
-    ExitCode::FAILURE
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("insula-files: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-/// Serves until a signal ends the process.
-fn serve(name: &str, mut files: Files<Memory>) -> Error {
+/// Serves a file system in memory until a signal ends the process.
+fn serve(name: &str, system: Memory, (shards, size): (usize, u64)) -> Result<(), Error> {
+    let endpoint = Endpoint::create(name)?;
+    if shards == 0 {
+        return serve_forever(&endpoint, &mut Files::new(system));
+    }
+    let bytes = usize::try_from(size.min(CONTENT_MAX)).unwrap_or(usize::MAX);
+    let (_, mut names, shards) = Sharded::new(system, shards, bytes);
+    let _threads = ShardThreads::start(name, shards)?;
+    serve_forever(&endpoint, &mut names)
+}
+
+fn serve_forever(endpoint: &Endpoint, handler: &mut impl Handler) -> Result<(), Error> {
     const FOREVER: Option<Duration> = None;
-    let endpoint = match Endpoint::create(name) {
-        Ok(endpoint) => endpoint,
-        Err(error) => return error,
-    };
     loop {
-        match endpoint.serve(&mut files, FOREVER) {
+        match endpoint.serve(handler, FOREVER) {
             Error::Interrupted => {}
-            error => return error,
+            error => return Err(error),
         }
     }
 }

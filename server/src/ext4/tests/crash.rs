@@ -8,6 +8,7 @@ use super::{CACHE, mount, tools};
 use crate::block::recorder::{Random, Recorder};
 use crate::ext4::Ext4;
 use crate::files::FileSystem;
+use crate::files::Files;
 use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
 use crate::files::tests::{cases, step, tree};
@@ -15,7 +16,7 @@ use crate::files::tests::{cases, step, tree};
 /// All files: status, content, and inode.
 type Tree = BTreeMap<String, (Outcome, Outcome, Option<u64>)>;
 
-fn tree_of(served: &mut Served<Ext4<Recorder>>) -> Tree {
+fn tree_of(served: &mut Served<Files<Ext4<Recorder>>>) -> Tree {
     let found = tree(served).into_iter();
     let with_inode = found.map(|(path, (status, content))| {
         let inode = served.inode(&path);

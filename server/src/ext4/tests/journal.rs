@@ -4,6 +4,7 @@ use super::{CACHE, mount, tools};
 use crate::block::recorder::Recorder;
 use crate::ext4::Ext4;
 use crate::files::FileSystem;
+use crate::files::Files;
 use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
 
@@ -15,7 +16,7 @@ const CREATE: (u8, u8) = (2, 1);
 /// An empty file system on a device, in use.
 struct Played {
     device: Recorder,
-    served: Served<Ext4<Recorder>>,
+    served: Served<Files<Ext4<Recorder>>>,
     block: usize,
 }
 
@@ -57,7 +58,7 @@ impl Played {
 }
 
 /// Mounts what a crash has left, and asks e2fsck as well. Returns what is there.
-fn recovered(image: &[u8]) -> Served<Ext4<Recorder>> {
+fn recovered(image: &[u8]) -> Served<Files<Ext4<Recorder>>> {
     let by_linux = tools::File::new(image);
     by_linux.recover().unwrap();
     let ours = Served::on(mount(image)).end().unmount().unwrap();

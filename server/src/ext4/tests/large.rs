@@ -3,11 +3,12 @@
 use super::{mount, tools};
 use crate::block::recorder::Recorder;
 use crate::ext4::Ext4;
+use crate::files::Files;
 use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
 
 /// Unmounts, and fails unless e2fsck finds nothing.
-fn end(served: Served<Ext4<Recorder>>) {
+fn end(served: Served<Files<Ext4<Recorder>>>) {
     let image = served.end().unmount().unwrap().content();
     tools::File::new(&image).is_clean().unwrap();
 }

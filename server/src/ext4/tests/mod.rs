@@ -36,4 +36,19 @@ proptest! {
             tools::File::new(&image).is_clean().map_err(TestCaseError::fail)?;
         }
     }
+
+    /// By shards, with so little room that pages go, too.
+    #[test]
+    fn calls_have_linux_results_by_shards(
+        steps in prop::collection::vec(step(), 1..60),
+        (variant, shards) in (0..tools::VARIANTS.len(), 1..4_usize),
+    ) {
+        if tools::are_here() {
+            let system = mount(&tools::empty(variant));
+            let mut served = Served::sharded(system, shards, 16 << 10);
+            are_alike(&mut served, &steps)?;
+            let image = served.end_all().unmount().unwrap().content();
+            tools::File::new(&image).is_clean().map_err(TestCaseError::fail)?;
+        }
+    }
 }

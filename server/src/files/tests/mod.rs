@@ -3,6 +3,7 @@
 
 pub(crate) mod calls;
 mod linux;
+pub(crate) mod routed;
 pub(crate) mod served;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use proptest::prelude::*;
 use self::calls::{Calls, Outcome, Step};
 use self::linux::Linux;
 use self::served::Served;
-use crate::files::FileSystem;
+use crate::Handler;
+use crate::files::{FileSystem, Memory};
 
 /// Number of cases of a property: that of PROPTEST_CASES, if it is set.
 pub(crate) fn cases(most: u32) -> ProptestConfig {
@@ -27,8 +29,8 @@ pub(crate) fn cases(most: u32) -> ProptestConfig {
 }
 
 /// Plays steps on a server and on this computer. Fails where they differ.
-pub(crate) fn are_alike<F: FileSystem>(
-    served: &mut Served<F>,
+pub(crate) fn are_alike<H: Handler>(
+    served: &mut Served<H>,
     steps: &[Step],
 ) -> Result<(), TestCaseError> {
     let mut linux = Linux::new();
@@ -126,6 +128,16 @@ proptest! {
     fn calls_have_linux_results(steps in prop::collection::vec(step(), 1..60)) {
         are_alike(&mut Served::new(), &steps)?;
     }
+
+    /// With so little room that pages go, too.
+    #[test]
+    fn calls_have_linux_results_by_shards(
+        steps in prop::collection::vec(step(), 1..60),
+        (shards, pages) in (1..4_usize, 1..20_usize),
+    ) {
+        let mut served = Served::sharded(Memory::new(1 << 30), shards, pages * 4096);
+        are_alike(&mut served, &steps)?;
+    }
 }
 
 #[test]
@@ -184,5 +196,74 @@ fn links_leave_the_mount_nowhere() {
             _ => 0,
         };
         assert_eq!(found, expected, "{target}");
+    }
+}
+
+/// Each has a file of its own, which it opens, cuts, writes, reads, and unlinks, also while it has it open: by its own
+/// memory of it, whatever the others do meanwhile.
+#[test]
+fn clients_of_shards_do_not_disturb_each_other() {
+    const CLIENTS: u64 = 6;
+    const ROUNDS: usize = 3000;
+    let served = Served::sharded(Memory::new(1 << 30), 3, 8 * 4096);
+    std::thread::scope(|scope| {
+        for number in 1..=CLIENTS {
+            let client = served.another(number);
+            scope.spawn(move || play_alone(client, number, ROUNDS));
+        }
+    });
+    let mut served = served;
+    assert_eq!(tree(&mut served), BTreeMap::new());
+    let left = served.end_all().statistics().unwrap();
+    assert_eq!(left.free_blocks, left.blocks);
+}
+
+fn play_alone<H: Handler>(mut client: Served<H>, number: u64, rounds: usize) {
+    let name = format!("file{number}");
+    let mut random = number;
+    let mut next = |most: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % most
+    };
+    let (mut content, mut is_named) = (Vec::new(), false);
+    for round in 0..rounds {
+        // Reopened now and then, and made again if it has no name.
+        if round % 50 == 0 {
+            client.close_all();
+            if !is_named {
+                content.clear();
+            }
+            client.play(&Step::Open(name.clone(), 2, 1));
+            is_named = true;
+        }
+        let (at, size) = (next(20_000), 1 + next(9000));
+        match next(20) {
+            0 if is_named => {
+                client.play(&Step::Unlink(name.clone(), false));
+                is_named = false;
+            }
+            1 => {
+                client.play(&Step::Truncate(0, at as i64));
+                content.resize(at, 0);
+            }
+            2..8 => {
+                let byte = next(256) as u8;
+                client.play(&Step::WriteAt(0, at as i64, size, byte));
+                content.resize(content.len().max(at + size), 0);
+                content[at..at + size].fill(byte);
+            }
+            _ => {
+                let end = content.len().min(at + size);
+                let expected = content.get(at..end).unwrap_or_default().to_vec();
+                let read = client.play(&Step::ReadAt(0, at as i64, size));
+                assert_eq!(read, Outcome::Bytes(expected), "{name}, round {round}");
+            }
+        }
+    }
+    client.close_all();
+    if is_named {
+        client.play(&Step::Unlink(name, false));
     }
 }

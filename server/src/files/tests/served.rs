@@ -4,11 +4,13 @@ use insula_abi::files::{CURRENT, NONE, operation};
 use nix::libc;
 
 use super::calls::{Calls, Outcome, Step, open_flags, status};
+use super::routed::Routed;
 use crate::files::{FileSystem, Files, Memory};
-use crate::{Call, Words, local};
+use crate::{Call, Handler, Words, local};
 
-pub(crate) struct Served<F = Memory> {
-    files: Files<F>,
+/// A server, and what is open there.
+pub(crate) struct Served<H = Files<Memory>> {
+    files: H,
     handles: Vec<u64>,
     last: u64,
 }
@@ -27,21 +29,54 @@ impl Served {
     }
 }
 
-impl<F: FileSystem> Served<F> {
-    pub(crate) fn on(system: F) -> Self {
+impl<F: FileSystem> Served<Routed<F>> {
+    /// One with shards.
+    pub(crate) fn sharded(system: F, shards: usize, bytes: usize) -> Self {
+        Self::by(Routed::new(system, shards, bytes))
+    }
+
+    /// Another client of the same server, by its number.
+    pub(super) fn another(&self, number: u64) -> Self {
         Self {
-            files: Files::new(system),
-            handles: Vec::new(),
-            last: 0,
+            last: number << 32,
+            ..Self::by(self.files.another())
         }
     }
 
     /// Closes all files. Returns the file system.
+    pub(crate) fn end_all(mut self) -> F {
+        self.close_all();
+        self.files.end()
+    }
+}
+
+impl<F: FileSystem> Served<Files<F>> {
+    pub(crate) fn on(system: F) -> Self {
+        Self::by(Files::new(system))
+    }
+
+    /// Closes all files. Returns the file system.
     pub(crate) fn end(mut self) -> F {
-        for handle in std::mem::take(&mut self.handles) {
-            self.value(operation::RELEASE, &[handle], &[]);
-        }
+        self.close_all();
         self.files.into_system()
+    }
+
+    pub(crate) fn system(&mut self) -> &mut F {
+        self.files.system()
+    }
+
+    pub(crate) fn free_blocks(&mut self) -> u64 {
+        self.files.system().statistics().unwrap().free_blocks
+    }
+}
+
+impl<H: Handler> Served<H> {
+    fn by(files: H) -> Self {
+        Self {
+            files,
+            handles: Vec::new(),
+            last: 0,
+        }
     }
 
     /// Number of the inode that a path leads to, if it leads to one.
@@ -57,12 +92,10 @@ impl<F: FileSystem> Served<F> {
         }
     }
 
-    pub(crate) fn system(&mut self) -> &mut F {
-        self.files.system()
-    }
-
-    pub(crate) fn free_blocks(&mut self) -> u64 {
-        self.files.system().statistics().unwrap().free_blocks
+    pub(super) fn close_all(&mut self) {
+        for handle in std::mem::take(&mut self.handles) {
+            self.value(operation::RELEASE, &[handle], &[]);
+        }
     }
 
     fn handle(&self, at: usize) -> u64 {
@@ -174,7 +207,7 @@ fn add_names(mut bytes: &[u8], to: &mut Vec<String>) {
     }
 }
 
-impl<F: FileSystem> Calls for Served<F> {
+impl<H: Handler> Calls for Served<H> {
     fn play(&mut self, step: &Step) -> Outcome {
         let file = |at: &usize| self.handle(*at);
         let closed = |outcome| match outcome {
@@ -273,7 +306,7 @@ impl<F: FileSystem> Calls for Served<F> {
     }
 }
 
-impl<F: FileSystem> Served<F> {
+impl<H: Handler> Served<H> {
     fn seek(&mut self, handle: u64, offset: i64, whence: i32) -> Outcome {
         let mut stat = [0; 144];
         let [result, ..] = self.ask(operation::STAT, &[handle, 0], &paths(&[""]), &mut stat);

@@ -4,6 +4,7 @@ mod described;
 mod kept;
 mod on_disk;
 mod placed;
+mod sharded;
 mod spread;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,6 +61,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         kept::play(context)?;
         placed::play()?;
         on_disk::play()?;
+        sharded::play(context)?;
         spread::play(context)?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;
         insula(&["rm", "--force", NODE])?;

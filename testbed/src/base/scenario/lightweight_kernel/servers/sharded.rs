@@ -1,0 +1,123 @@
+//! A file server on three cores: names on one, and the content of files on two, by their inodes. Programs have the same
+//! of it as of the base's files; its shards move under them; and Linux finds what they have written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Stdio;
+
+use super::on_disk::{IMAGE, by_linux, run};
+use super::{FILES, MOUNT, NODE, SCRIPTS, SERVED, there};
+use crate::base::support::insula_command::{
+    assert_equal, command, insula, insula_json, numbers, text, try_insula, wait_for,
+};
+use crate::base::{Context, Finding};
+
+/// Scripts of those that are played on a server without shards that are about content.
+const PLAYED: [&str; 2] = ["content", "programs"];
+/// Two programs append lines to a file each, read what they have, and open it anew now and then.
+const LINES: &str = "cd /tmp/served; for file in one two; do \
+                     (for i in $(seq 1 150); do echo line $i >> $file; tail -n 1 $file > last-$file; done) & done; wait";
+/// Where the server and its shards are put, and where they are then.
+const PLACES: [(&str, &str, [u32; 3]); 4] = [
+    ("file.1", "0", [0, 0, 2]),
+    ("file", "2,1", [2, 1, 2]),
+    ("file", "1", [1, 1, 1]),
+    ("file", "0-2", [0, 1, 2]),
+];
+const LIST: &str = "find . -path ./lost+found -o -type f -exec sha256sum {} + | sort";
+
+pub(super) fn play(context: &Context) -> Result<(), Finding> {
+    run("mke2fs", &["-q", "-t", "ext4", IMAGE, "48M"])?;
+    let start = [
+        "servers", "start", NODE, "file", "--cpus", "0-2", "--", FILES,
+    ];
+    let disk = ["ext4", "--device", IMAGE, "--shards", "2"];
+    insula(&[&start[..], &disk].concat())?;
+    serves()?;
+    are_on([0, 1, 2])?;
+    insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
+    for (name, script) in SCRIPTS.iter().filter(|(name, _)| PLAYED.contains(name)) {
+        let expected = run("/bin/bash", &["-c", script])?;
+        assert_equal(name, &insula(&there(SERVED, script))?, &expected)?;
+        fs::remove_dir_all(MOUNT)?;
+        fs::create_dir_all(MOUNT)?;
+        insula(&there(SERVED, "rm -rf /tmp/served/*"))?;
+    }
+    moves(context)?;
+    let list = format!("cd /tmp/served && mkdir -p lost+found && {LIST} && sync .");
+    let before = insula(&there(SERVED, &list))?;
+    insula(&["servers", "restart", NODE, "file"])?;
+    serves()?;
+    are_on([0, 1, 2])?;
+    assert_equal("after a restart", &insula(&there(SERVED, &list))?, &before)?;
+    insula(&["servers", "stop", NODE, "file"])?;
+    run("e2fsck", &["-fn", IMAGE])?;
+    assert_equal("what Linux finds", &by_linux(LIST)?, &before)?;
+    Ok(fs::remove_file(IMAGE)?)
+}
+
+/// The server and its shards, by name.
+fn all() -> Result<BTreeMap<String, serde_json::Value>, Finding> {
+    let listed = insula_json(&["servers", "ls", "--json", NODE])?;
+    let listed = listed.as_array().into_iter().flatten();
+    Ok(listed
+        .map(|one| (text(&one["name"]), one["endpoint"].clone()))
+        .collect())
+}
+
+/// Waits until all of its threads wait for requests.
+fn serves() -> Result<(), Finding> {
+    wait_for("the shards", || {
+        let found = all()?;
+        let waits = |name: &str| found.get(name).is_some_and(|one| one["waiting"] == 1);
+        Ok((waits("file.1") && waits("file.2")).then_some(()))
+    })
+}
+
+/// They are threads of one process, a core each.
+fn are_on(cores: [u32; 3]) -> Result<(), Finding> {
+    let found = all()?;
+    let on = |name: &str| numbers(&found[name]["cpus"]);
+    let places = ["file", "file.1", "file.2"].map(on);
+    assert_equal("their cores", &places, &cores.map(|core| vec![core]))?;
+    let is_one =
+        |name: &str| found[name]["pid"] == found["file"]["pid"] && found[name]["threads"] == 1;
+    Finding::unless(is_one("file.1") && is_one("file.2"), || {
+        format!("{found:?}")
+    })
+}
+
+/// They move while programs write and read: nothing is lost, nothing comes twice.
+fn moves(context: &Context) -> Result<(), Finding> {
+    let to = ["servers", "move", NODE, "file.3", "1"];
+    try_insula(&to)?.refused(1, &["no server of that name"])?;
+    let mut writer = command(&there(SERVED, LINES))
+        .stdin(Stdio::null())
+        .spawn()?;
+    let mut moved = 0;
+    for (name, to, cores) in PLACES.iter().cycle() {
+        insula(&["servers", "move", NODE, name, to])?;
+        are_on(*cores)?;
+        moved += 1;
+        // The last place is where it begins when it is started again.
+        if moved % PLACES.len() as u64 == 0
+            && writer.try_wait()?.is_some()
+            && moved >= context.count(4, 100)
+        {
+            break;
+        }
+    }
+    let status = writer.wait()?;
+    Finding::unless(status.success(), || format!("the writers: {status}"))?;
+    let expected: String = (1..=150).map(|number| format!("line {number}\n")).collect();
+    for file in ["one", "two"] {
+        let found = insula(&there(SERVED, &format!("cat /tmp/served/{file}")))?;
+        assert_equal(file, &found, &expected)?;
+    }
+    let found = all()?;
+    println!("moved {moved} times: {found:?}");
+    let is_asked = |name: &str| found[name]["received"].as_u64() > Some(100);
+    Finding::unless(is_asked("file.1") && is_asked("file.2"), || {
+        format!("its shards were not asked: {found:?}")
+    })
+}
