@@ -1,9 +1,11 @@
 //! Instructions of the same, on all cores and on the one that executes most.
 
+use std::slice;
+
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 
-use super::servers::{ALL, LARGE, SMALL, Servers};
+use super::servers::{ALL, LARGE, SHARDED, SMALL, Servers, WHOLE};
 use crate::benchmark::{Benchmark, Counted, Row, Unit};
 use crate::blocks::COUNT;
 use crate::inside::Inside;
@@ -29,6 +31,13 @@ const MIX: [(usize, [&str; 2]); 4] = [
     (8, ["ant-path.mix-a-f-b", "ant-path.mix-a-f-b-busiest"]),
 ];
 
+/// The same of reads of two files in turn, which are of different shards: by one file server, and by its shards.
+const FILES: [&str; 2] = [LARGE, SMALL];
+const BY_SHARDS: [[&str; 2]; 2] = [
+    ["ant-path.files", "ant-path.files-busiest"],
+    ["ant-path.shards", "ant-path.shards-busiest"],
+];
+
 pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     name: "ant-path",
     title: "Instructions of a block of a file, by the placement of its servers",
@@ -36,6 +45,8 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
           core that executes most of them, which is what bounds the reads of many programs at once. Then the \
           AnT paper's mix, reads of a file of 128 KiB with an update in ten, of which it reports the \
           slope by the number of processes: with enough of them a placement's slope is its busiest core's share. \
+          Then reads of two files in turn, by a file server on a core and by one whose shards are on a core each, with \
+          the names on the program's: what bounds the reads of many programs. \
           A core without work sleeps, and a request to another core is an interrupt: nobody polls, but the proxy \
           and the core of a delegated call, whose polls are counted.",
     machine: Shape::USUAL,
@@ -103,6 +114,14 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
             .beside("ant-path.mix-af-busiest"),
         count("ant-path.mix-a-f-b-busiest", "its busiest core, A | F | B")
             .beside("ant-path.mix-af-busiest"),
+        count("ant-path.files", "read of two files in turn, A | F"),
+        count("ant-path.shards", "the same, A F | F.1 | F.2").beside("ant-path.files"),
+        count("ant-path.files-busiest", "its busiest core, A | F"),
+        count(
+            "ant-path.shards-busiest",
+            "its busiest core, A F | F.1 | F.2",
+        )
+        .beside("ant-path.files-busiest"),
     ],
 };
 
@@ -117,6 +136,12 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             let words = ["marked", Kind::BlockReads.word()];
             servers.probe(files, (&words, LARGE, &[]))?;
         }
+        for files in [WHOLE, SHARDED] {
+            for file in FILES {
+                let words = ["marked", Kind::BlockReads.word()];
+                servers.probe(files, (&words, file, &[]))?;
+            }
+        }
         for (place, _) in MIX {
             let words = ["marked", Kind::BlockMix.word()];
             servers.probe(ALL[place].1, (&words, SMALL, &[]))?;
@@ -128,13 +153,38 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 /// What was counted, in the order in which it was measured.
 fn samples(counts: &[Count]) -> Vec<(&'static str, f64)> {
     let of = |kind: Kind| counts.iter().filter(move |count| count.kind == kind);
-    let reads = of(Kind::BlockReads).zip(READS.iter().cycle());
-    let mix = of(Kind::BlockMix).zip(MIX.iter().map(|(_, rows)| rows).cycle());
-    let each = reads.chain(mix).flat_map(|(count, &[all, busiest])| {
-        let machine = count.machine;
-        let most = machine.cores.iter().max().copied().unwrap_or_default();
-        [(all, machine.executed), (busiest, most)]
-    });
-    each.map(|(row, instructions)| (row, instructions as f64 / COUNT as f64))
-        .collect()
+    let reads: Vec<_> = of(Kind::BlockReads).collect();
+    let mut counted = Vec::new();
+    for round in reads.chunks(READS.len() + BY_SHARDS.len() * FILES.len()) {
+        let (alone, in_turn) = round.split_at(READS.len().min(round.len()));
+        let alone = alone.iter().map(slice::from_ref).zip(&READS);
+        let in_turn = in_turn.chunks(FILES.len()).zip(&BY_SHARDS);
+        counted.extend(
+            alone
+                .chain(in_turn)
+                .flat_map(|(some, rows)| each(some, rows)),
+        );
+    }
+    let mix: Vec<_> = of(Kind::BlockMix).collect();
+    let mix = mix.iter().map(slice::from_ref).zip(MIX.iter().cycle());
+    counted.extend(mix.flat_map(|(one, (_, rows))| each(one, rows)));
+    counted
+}
+
+/// Instructions for each access of some counts: of all cores, and of the one that has executed most of them.
+fn each(counts: &[&Count], [all, busiest]: &[&'static str; 2]) -> [(&'static str, f64); 2] {
+    let accesses = (counts.len() * COUNT) as f64;
+    let machines = || counts.iter().map(|count| &count.machine);
+    let executed: u64 = machines().map(|machine| machine.executed).sum();
+    let cores = machines().map(|machine| machine.cores.len()).max();
+    let of_core = |core: usize| -> u64 {
+        let cores = machines().filter_map(|machine| machine.cores.get(core));
+        cores.sum()
+    };
+    let most = (0..cores.unwrap_or_default()).map(of_core).max();
+    let per_access = |instructions: u64| instructions as f64 / accesses;
+    [
+        (*all, per_access(executed)),
+        (*busiest, per_access(most.unwrap_or_default())),
+    ]
 }

@@ -32,6 +32,8 @@ pub(super) struct Placement {
     pub(super) cores: [&'static str; 3],
     /// Whether the file server has all blocks in its own cache.
     pub(super) has_cache: bool,
+    /// Its shards, if it has some: they and it are put on its cores in turn.
+    pub(super) shards: u32,
 }
 
 /// A place with its files.
@@ -54,8 +56,20 @@ const fn folder(files: Files) -> &'static str {
 }
 
 const fn served(cores: [&'static str; 3], has_cache: bool) -> Files {
-    Files::Served(Placement { cores, has_cache })
+    Files::Served(Placement {
+        cores,
+        has_cache,
+        shards: 0,
+    })
 }
+
+/// A file server on a core of its own, and one with two shards on a core each, beside the names on the program's.
+pub(super) const WHOLE: Files = served(["0", "1", "0"], true);
+pub(super) const SHARDED: Files = Files::Served(Placement {
+    cores: ["0", "0-2", "0"],
+    has_cache: true,
+    shards: 2,
+});
 
 /// All places, with the ends of their rows' ids, in the order in which they are measured.
 pub(super) const ALL: [(&str, Files); 9] = [
@@ -91,8 +105,8 @@ pub(super) fn measure_each(
 pub(super) struct Servers<'a> {
     inside: &'a Inside,
     pub(super) node: LwkNode<'a>,
-    /// The file server's cache.
-    cache: Option<&'static str>,
+    /// The file server's cache, and its shards.
+    started: Option<(&'static str, u32)>,
 }
 
 impl<'a> Servers<'a> {
@@ -114,9 +128,9 @@ impl<'a> Servers<'a> {
         let mut servers = Self {
             inside,
             node,
-            cache: None,
+            started: None,
         };
-        servers.start_files(CACHES[1])?;
+        servers.start_files(CACHES[1], 0)?;
         for (name, blocks) in SIZES {
             let size = (blocks * BLOCK).to_string();
             fs::write(format!("{ON_BASE}/{name}"), vec![7; blocks * BLOCK])?;
@@ -127,12 +141,12 @@ impl<'a> Servers<'a> {
         Ok(servers)
     }
 
-    /// Starts the file server with a cache of that size, in place of one with another.
-    fn start_files(&mut self, cache: &'static str) -> Result<(), Finding> {
-        if self.cache == Some(cache) {
+    /// Starts the file server with a cache of that size and so many shards, in place of one with others.
+    fn start_files(&mut self, cache: &'static str, shards: u32) -> Result<(), Finding> {
+        if self.started == Some((cache, shards)) {
             return Ok(());
         }
-        if self.cache.is_some() {
+        if self.started.is_some() {
             self.inside
                 .command
                 .run(&["servers", "stop", NODE, "file"])?;
@@ -146,14 +160,16 @@ impl<'a> Servers<'a> {
             "/payload/bin/insula-files",
         ];
         let device = ["ext4", "--device", "server:block", "--cache", cache];
-        self.inside.command.run(&[&file[..], &device].concat())?;
-        self.cache = Some(cache);
+        let shards_option = ["--shards", &shards.to_string()];
+        let words = [&file[..], &device, &shards_option].concat();
+        self.inside.command.run(&words)?;
+        self.started = Some((cache, shards));
         Ok(())
     }
 
     /// Puts the servers where they are to be.
     fn place(&mut self, placement: Placement) -> Result<(), Finding> {
-        self.start_files(CACHES[usize::from(placement.has_cache)])?;
+        self.start_files(CACHES[usize::from(placement.has_cache)], placement.shards)?;
         let [_, file, block] = placement.cores;
         for (name, core) in [("file", file), ("block", block)] {
             self.inside
