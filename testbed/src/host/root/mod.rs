@@ -28,6 +28,7 @@ const PACKAGES: &[&str] = &[
     "bonnie++",
     "busybox-static",
     "crun",
+    "dnsmasq-base",
     "e2fsprogs",
     "fasttree",
     "fio",

@@ -1,6 +1,7 @@
 //! A network server on a node of the lightweight kernel, which drives a network card of the node: programs there
 //! have its sockets, and the base, at the other end of the cable, finds right bytes.
 
+mod lease;
 mod traffic;
 
 use std::fs;
@@ -70,6 +71,7 @@ fn play(context: &Context) -> Result<(), Finding> {
             "run", "--image", "lwk", "--cpus", "2", "--memory", "384M", "--device", PAIR[0],
             "--name", NODE,
         ])?;
+        lease::play(&interface)?;
         start()?;
         calls_are_linux()?;
         let echo = Running::on_node(&["python3", CALLS_FILE, "peer", SERVED], PEER_PORT)?;
