@@ -75,6 +75,7 @@ pub const ALL: &[&Benchmark] = &[
     &ant::READ,
     &ant::PATH,
     &ant::BONNIE,
+    &ant::BONNIE_PLUS,
     &ant::POSTMARK,
     &ant::NET,
     &exec::BENCHMARK,

@@ -2,6 +2,7 @@
 //! server (B), each with a core of its own or together.
 
 mod bonnie;
+mod bonnieplus;
 mod line;
 mod net;
 mod path;
@@ -10,6 +11,7 @@ mod read;
 mod servers;
 
 pub(super) use bonnie::BENCHMARK as BONNIE;
+pub(super) use bonnieplus::BENCHMARK as BONNIE_PLUS;
 pub(super) use net::BENCHMARK as NET;
 pub(super) use path::BENCHMARK as PATH;
 pub(super) use postmark::BENCHMARK as POSTMARK;
