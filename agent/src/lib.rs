@@ -13,6 +13,7 @@ pub mod copy;
 pub mod frame;
 pub mod network;
 pub mod options;
+pub mod pod;
 pub mod processor;
 mod protocol;
 pub mod usage;

@@ -55,7 +55,12 @@ fn main() -> ExitCode {
     let role = words.next();
     let role = role.as_deref().and_then(|word| word.to_str());
     // A container's first process is one of its process ids, too.
-    let of_container = [containers::INSIDE, containers::TREE, containers::FIRST];
+    let of_container = [
+        containers::INSIDE,
+        containers::POD,
+        containers::TREE,
+        containers::FIRST,
+    ];
     let is_of_container = role.is_some_and(|role| of_container.contains(&role));
     if rustix::process::getpid().is_init() && !is_of_container {
         init::run();
@@ -63,6 +68,7 @@ fn main() -> ExitCode {
     match role {
         Some(program::EXEC) => program::exec(words),
         Some(containers::INSIDE) => containers::enter(words),
+        Some(containers::POD) => containers::enter_pod(words),
         Some(containers::TREE) => containers::enter_tree(words),
         Some(containers::FIRST) => containers::run_first(words),
         Some(containers::HOLD) => containers::hold_input(),

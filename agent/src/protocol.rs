@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerRequest;
+use crate::pod::PodContainer;
 
 /// The port on which the agent listens: "IN".
 pub const PORT: u32 = 0x494e;
@@ -45,6 +46,9 @@ pub enum Request {
     },
     /// Tell what the node has used: answered by `Result<Usage, String>` of [`Usage`](crate::usage::Usage).
     Usage,
+    /// Start a container of a [pod](crate::pod) and run its program: otherwise as [`ExecAs`](Self::ExecAs). It ends with
+    /// the program, and is killed when the connection ends.
+    Pod(PodContainer),
 }
 
 /// A program to run as a user, or in a container.

@@ -142,6 +142,7 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
             let usage = Usage::read(Path::new("/")).map_err(|error| error.to_string());
             Ok(frame::write(&stream, &usage)?)
         }
+        (Request::Pod(container), _) => containers.run_in_pod(&container, stream, reader),
         (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

@@ -25,7 +25,7 @@ const END_OF_TRANSMISSION: &[u8] = &[4];
 /// The connection, shared by writers.
 type Sink = Arc<Mutex<Socket>>;
 
-/// Runs a program until it exits, or gets SIGHUP since the command has left.
+/// Runs a program until it exits. It gets a signal when the command has left.
 pub(crate) fn run(
     start: impl FnOnce() -> io::Result<Program>,
     stream: Socket,
@@ -55,6 +55,7 @@ pub(crate) fn run(
         is_terminal: program.terminal.is_some(),
         terminal: program.terminal.take(),
         stdin: Stdin::new(program.stdin.take(), &sink),
+        hangup: program.hangup,
     };
     thread::spawn(move || listener.listen(reader));
     poll(&mut [PollFd::new(&end, PollFlags::IN)], None).map_err(io::Error::from)?;
@@ -134,17 +135,18 @@ struct Listener {
     is_terminal: bool,
     terminal: Option<File>,
     stdin: Stdin,
+    hangup: Signal,
 }
 
 impl Listener {
-    /// Handles messages until the connection ends, then sends SIGHUP to the program.
+    /// Handles messages until the connection ends, then signals that to the program.
     fn listen(mut self, mut reader: Reader<Socket>) {
         while let Ok(Some(input)) = reader.read() {
             if !self.handle(&input) {
                 break;
             }
         }
-        self.target.signal(Signal::HUP);
+        self.target.signal(self.hangup);
     }
 
     /// Handles a message; false if the command breaks the protocol.

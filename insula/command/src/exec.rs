@@ -33,6 +33,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             &AgentExec {
                 at: &at,
                 container: container.as_ref(),
+                begins: None,
                 user: options.user.as_deref(),
                 words: &options.words,
                 environment: &options.environment,
@@ -125,6 +126,7 @@ pub(super) fn console(
     let request = AgentExec {
         at: &at,
         container: container.as_ref(),
+        begins: None,
         user: None,
         words: &[],
         environment: &[],

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
+use insula_agent::pod::{OwnNamespaces, PodContainer};
 use insula_agent::{Exec, ExecAs, ExitStatus, Input, Output, Request, STDIN_WINDOW, Terminal};
 use insula_base::error::{Error, Kind};
 use insula_driver::Driver;
@@ -32,6 +33,8 @@ pub struct AgentExec<'a> {
     pub at: &'a Location,
     /// The container there that it joins, if it does.
     pub container: Option<&'a Name>,
+    /// The container of a pod that begins with it, if one does.
+    pub begins: Option<Begins<'a>>,
     /// Its user, and group, as `USER[:GROUP[,GROUP]...]`; root if nothing is said.
     pub user: Option<&'a str>,
     /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
@@ -46,6 +49,17 @@ pub struct AgentExec<'a> {
     pub terminal: bool,
     /// Keys that detach from that terminal.
     pub detach_keys: DetachKeys,
+}
+
+/// A container of a pod that begins with a program, and ends with it.
+#[derive(Clone, Debug)]
+pub struct Begins<'a> {
+    /// Its name in its node.
+    pub name: &'a Name,
+    /// Name of its root in the node's [`ROOTS`](insula_agent::pod::ROOTS).
+    pub root: &'a str,
+    /// Namespaces of its own.
+    pub own: &'a OwnNamespaces,
 }
 
 /// Runs a program, forwarding input, output and signals, until it has ended.
@@ -84,6 +98,15 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Erro
 impl AgentExec<'_> {
     fn for_agent(&self) -> Request {
         let exec = self.program();
+        if let Some(begins) = &self.begins {
+            return Request::Pod(PodContainer {
+                name: begins.name.to_string(),
+                root: begins.root.to_owned(),
+                exec,
+                user: self.user.map(str::to_owned),
+                own: begins.own.clone(),
+            });
+        }
         match (self.container, self.user) {
             // Which agents of older images know.
             (None, None) => Request::Exec(exec),

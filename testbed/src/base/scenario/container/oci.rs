@@ -3,6 +3,7 @@
 
 mod bundles;
 mod network;
+mod pods;
 
 use std::fs;
 use std::io::Write;
@@ -141,6 +142,7 @@ fn of_podman(release: &str) -> Result<(), Finding> {
     of_an_image()?;
     on_the_network_of_nodes()?;
     network::published()?;
+    pods::of_podman()?;
     joined_and_stopped(release)?;
     killed()?;
     its_kernel_ends()
