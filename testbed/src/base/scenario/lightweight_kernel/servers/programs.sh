@@ -10,5 +10,5 @@ find copy -type f | sort | xargs grep -il unicode | head -5
 python3 -c 'import zipfile; zipfile.main(["-c", "copy.zip", "copy"]); print(sorted(zipfile.ZipFile("copy.zip").namelist())[:3])'
 perl -ne 'print if $. < 4' copy/utils.py; perl -pi -e 's/Copyright/Copied/' copy/utils.py; grep -c Copied copy/utils.py
 mkdir mail && printf 'set %s\n' 'location /tmp/served/mail' 'number 50' 'transactions 200' 'seed 7' > mark && printf 'run\nquit\n' >> mark
-postmark mark | grep -E 'created|read|appended|deleted|transactions' | sed 's/ (.*//' && rmdir mail && echo marked
+postmark mark | grep -E 'created|read|appended|deleted|transactions' | grep -v seconds | sed 's/ (.*//' && rmdir mail && echo marked
 bonnie++ -q -d /tmp/served -s 12M -r 6M -n 1:2000:10 -f -u root > bonnie 2> /dev/null; echo "bonnie $?, lines: $(wc -l < bonnie)"; rm bonnie; ls
