@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -18,7 +19,6 @@ use rustix::mount::{
     mount_change, move_mount, open_tree, unmount,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::os::fd::AsFd;
 
 use super::mounts::ROOTFS;
 use super::pod::Member;

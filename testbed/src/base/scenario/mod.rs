@@ -94,6 +94,7 @@ pub const ALL: &[&Scenario] = &[
     &container::upgrade::SCENARIO,
     &container::oci::SCENARIO,
     &container::oci::PODMAN,
+    &container::oci::CONTAINERD,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,
