@@ -45,6 +45,16 @@ pub enum Request {
     },
     /// Tell what the node has used: answered by `Result<Usage, String>` of [`Usage`](crate::usage::Usage).
     Usage,
+    /// Attach to the node's main program: otherwise as [`Exec`](Self::Exec), but it goes on when the command
+    /// leaves.
+    Attach(Attach),
+}
+
+/// What a command that is attached to the main program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Whether it sends standard input, if the program has one.
+    pub stdin: bool,
 }
 
 /// A program to run as a user, or in a container.

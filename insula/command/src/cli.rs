@@ -7,6 +7,7 @@ mod policy;
 mod postmortem;
 mod program;
 mod query;
+mod run;
 mod servers;
 mod target;
 mod watch;
@@ -18,8 +19,6 @@ use clap::{Args, Parser, Subcommand};
 use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
-use insula_image::Payload;
-use insula_node::NodeSpec;
 
 pub(super) use compose::{Down, Projects, Up};
 pub(super) use image::{FilesOptions, Image, ImageAdd, ImageBuild};
@@ -28,6 +27,7 @@ pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use program::{Exec, Movable, Move, Restore};
 pub(super) use query::{Events, Inspect, Logs, Port, Ps, Stats, Top};
+pub(super) use run::{Attach, Create, NewNode, Run};
 pub(super) use servers::{Here, ServerStart, Servers};
 pub(super) use target::{AllOf, Kill, Nodes, Remove, Stop, Wait};
 pub(super) use watch::{Watch, WatchTarget};
@@ -68,6 +68,8 @@ pub(super) enum Command {
     },
     /// Start a node and print its name
     Run(Box<Run>),
+    /// Check a node as `run` does and print its name, without taking anything for it: `insula start` starts it
+    Create(Box<Create>),
     /// List nodes, and containers in them
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
@@ -123,6 +125,9 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: Policy,
     },
+    /// Attach to the program that a Linux node was started for: see its output from now on, send it input and
+    /// signals, exit with its status. Of a node without a program it is as `console`
+    Attach(Attach),
     /// Open a shell in a Linux node on this terminal
     Console {
         /// The node
@@ -164,7 +169,8 @@ pub(super) enum Command {
     /// Have paused nodes go on
     #[command(visible_alias = "unpause")]
     Resume(Nodes),
-    /// Start nodes again that have stopped, from their images; running ones are left as they are
+    /// Start nodes that were created, or again those that have stopped, from their images; running ones are
+    /// left as they are
     Start(Nodes),
     /// Give a node another name; it keeps its host name
     Rename {
@@ -277,33 +283,6 @@ pub(super) enum OciPart {
     },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Run {
-    #[command(flatten)]
-    pub(super) spec: NodeSpec,
-    #[command(flatten)]
-    pub(super) files: FilesOptions,
-    /// Files with environment variables of the program, a line each; those of --env count more
-    #[arg(long, value_name = "FILE", requires = "program")]
-    pub(super) env_file: Vec<PathBuf>,
-    /// Form of the kernel that the node starts from
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) layout: Payload,
-    /// Name of the node; generated if not given
-    #[arg(long)]
-    pub(super) name: Option<Name>,
-    /// Remove the node and its log when it has stopped, unless it failed; implied for a program with
-    /// the image `lwk`
-    #[arg(long)]
-    pub(super) rm: bool,
-    /// Print how long each step of the start took
-    #[arg(long)]
-    pub(super) timing: bool,
-    /// Print JSON, timing included
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
 fn place() -> impl TypedValueParser<Value = Place> {
     OsStringValueParser::new().try_map(|text| Place::parse(&text))
 }
@@ -356,6 +335,7 @@ mod tests {
             "run --image a --memory 3M",
             "run --image a --name -x",
             "run --image a --colour red",
+            "create --image a --timing",
             "run --image a --device nvme0",
             "run --image a --force-device",
             "run --image a --restart sometimes",
@@ -398,9 +378,9 @@ mod tests {
         let Command::Run(run) = Cli::parse_from(text.split_whitespace()).command else {
             panic!("another command");
         };
-        assert_eq!(run.spec.memory.len(), 2);
-        assert_eq!(run.spec.append, "-x");
+        assert_eq!(run.node.spec.memory.len(), 2);
+        assert_eq!(run.node.spec.append, "-x");
         let cores = CoreRequest::List(CpuList(vec![3, 1]));
-        assert_eq!(run.spec.cores(), cores);
+        assert_eq!(run.node.spec.cores(), cores);
     }
 }

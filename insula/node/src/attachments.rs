@@ -79,6 +79,8 @@ impl Attachments {
                 .words()
                 .map(|word| word.as_bytes().to_owned())
                 .collect(),
+            interactive: spec.interactive,
+            terminal: spec.tty,
             ..Options::default()
         };
         let ports = if spec.allow_ioperm { ALLOW_PORTS } else { "" };

@@ -22,7 +22,7 @@ use nix::errno::Errno;
 
 use super::claims;
 use super::copy_memory::pair;
-use super::naming::pick_name;
+use super::naming::{check_still_free, pick_name};
 use super::root_image::SharedImage;
 use super::run::{CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed};
 use super::timing::{Timing, ticks_to_ns};
@@ -79,7 +79,7 @@ pub(super) fn start(
 }
 
 /// Refuses what a copy cannot have, or not of this machine, before anything is taken.
-fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
+pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
     let (name, snapshot) = (&image.name, &image.description);
     let spec = &request.spec;
     let count = snapshot.cpus.len();
@@ -189,11 +189,12 @@ impl Copy<'_> {
     /// Takes cores, and attaches memory and monitor; retries if another process takes the cores first.
     fn create(&self) -> Result<Created, Error> {
         for _ in 0..CHOICES_MAX {
-            let name = pick_name(self.driver, self.request.name.as_ref())?;
+            let name = pick_name(self.driver, self.root, self.request)?;
             let (_, cpus) = self.driver.machine().map_err(module_failed)?;
             let available = Cores::new(&Topology::read(self.root), &cpus);
             let chosen = available.choose(&self.cores(), None)?;
             if let Some(node) = self.create_on(&name, &chosen)? {
+                check_still_free(self.root, self.request, &name)?;
                 let half = available.split_cores(&chosen);
                 return Ok((node, name, chosen, half));
             }

@@ -6,6 +6,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`spec`] | what a node is to be: options, file, record |
+//! | [`CreatedNode`] | a node that was created, and not started yet |
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
@@ -25,6 +26,7 @@ mod copy;
 mod copy_memory;
 pub mod cores;
 mod crash;
+mod created;
 pub mod delegation;
 pub mod device;
 mod dry_run;
@@ -67,6 +69,10 @@ mod watch;
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict, current_network};
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
+pub use created::{
+    CreatedNode, create, created, created_names, find_created, forget_created, is_created,
+    remove_created,
+};
 pub use dry_run::DryRun;
 pub use end::{Stopped, kill, remove, stop, wait_for_supervisor_exit};
 pub use findings::{NodeFinding, findings, forget_findings, keep_findings};

@@ -203,6 +203,15 @@ pub struct NodeSpec {
     #[arg(short, long, value_name = "FOLDER", requires = "program")]
     #[serde(skip_serializing_if = "is_default")]
     pub workdir: Option<PathBuf>,
+    /// Give that program a standard input, which stays open: `insula attach` sends it what it reads. Only in a
+    /// node of an image with an agent.
+    #[arg(short, long, requires = "program")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub interactive: bool,
+    /// Give that program a terminal, for `insula attach`. Only in a node of an image with an agent.
+    #[arg(short, long, requires = "program")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub tty: bool,
     /// Text to append to the image's kernel command line.
     #[arg(
         long,
@@ -336,6 +345,8 @@ impl Default for NodeSpec {
             program: None,
             env: Vec::new(),
             workdir: None,
+            interactive: false,
+            tty: false,
             append: String::new(),
             allow_ioperm: false,
             label: Vec::new(),

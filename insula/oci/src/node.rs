@@ -108,6 +108,7 @@ pub(super) fn request(
         spec: spec.clone(),
         described: None,
         remove: false,
+        is_created: false,
     })
 }
 

@@ -87,6 +87,7 @@ pub const ALL: &[&Scenario] = &[
     &resources::update::SCENARIO,
     &container::virtio::SCENARIO,
     &container::agent::SCENARIO,
+    &container::attach::SCENARIO,
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
     &container::move_linux::SCENARIO,

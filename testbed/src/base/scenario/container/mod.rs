@@ -1,6 +1,7 @@
 //! Nodes as containers: their agent, and their virtio devices.
 
 pub(super) mod agent;
+pub(super) mod attach;
 pub(super) mod checkpoint;
 pub(super) mod disks;
 pub(super) mod living;
