@@ -3,6 +3,7 @@
 mod compose;
 mod image;
 mod machine;
+mod network;
 mod policy;
 mod postmortem;
 mod program;
@@ -23,6 +24,7 @@ use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
 pub(super) use compose::{Down, Projects, Up};
 pub(super) use image::{FilesOptions, Image, ImageAdd, ImageBuild};
 pub(super) use machine::{Machine, Reserve};
+pub(super) use network::{Network, NetworkCreate};
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use program::{Exec, Movable, Move, Restore};
@@ -56,6 +58,11 @@ pub(super) enum Command {
     Image {
         #[command(subcommand)]
         command: Image,
+    },
+    /// Manage networks with names: nodes on one reach each other, and none on another one
+    Network {
+        #[command(subcommand)]
+        command: Network,
     },
     /// Take a snapshot of a node with --isolation vmm: an image from which copies of it are started
     /// by `insula run`, which go on where it is

@@ -13,6 +13,7 @@ use insula_base::root::Root;
 use insula_driver::{CallError, Driver};
 use insula_image::installed_releases;
 use insula_node::created_names;
+use insula_node::networks::network_names;
 use insula_postmortem::Store;
 
 use super::{Failure, output};
@@ -72,6 +73,7 @@ fn candidates_of(argument: Arg) -> Arg {
             ArgValueCandidates::new(|| nodes().into_iter().chain(containers()).collect())
         }
         Some("PID|CONTAINER") => ArgValueCandidates::new(containers),
+        Some("NETWORK") => ArgValueCandidates::new(networks),
         Some("IMAGE") => ArgValueCandidates::new(|| names(Driver::image_names)),
         Some("DUMP") => ArgValueCandidates::new(dumps),
         Some("RELEASE") => ArgValueCandidates::new(releases),
@@ -97,6 +99,13 @@ fn nodes() -> Vec<CompletionCandidate> {
     names(Driver::node_names)
         .into_iter()
         .chain(created)
+        .collect()
+}
+
+fn networks() -> Vec<CompletionCandidate> {
+    let names = network_names(&Root::default()).into_iter();
+    names
+        .map(|name| CompletionCandidate::new(name.to_string()))
         .collect()
 }
 

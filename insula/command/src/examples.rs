@@ -152,6 +152,29 @@ examples! {
     "insula-image-rm": {
         "Free the memory of an image" => ["insula image rm debian"],
     }
+    "insula-network": {
+        "A database that only the nodes of its network reach, and a server on it" => [
+            "insula network create back --internal",
+            "insula run --image debian --network back --name db",
+            "insula run --image debian --network back --name web",
+            "insula network ls",
+        ],
+    }
+    "insula-network-create": {
+        "Choose its addresses" => ["insula network create front --subnet 172.20.0.0/16"],
+    }
+    "insula-network-ls": {
+        "Show which nodes are on which network" => ["insula network ls"],
+    }
+    "insula-network-inspect": {
+        "Show in a script who is on a network" => ["insula network inspect back"],
+    }
+    "insula-network-rm": {
+        "Remove a network" => ["insula network rm back"],
+    }
+    "insula-network-prune": {
+        "Remove all networks without nodes" => ["insula network prune"],
+    }
     "insula-snapshot": {
         "A node that has booted, and two copies of it" => [
             "insula run --image debian --isolation vmm --name first",

@@ -15,6 +15,7 @@ mod logs;
 mod machine;
 mod manual;
 mod migrate;
+mod network;
 mod node;
 mod oci;
 mod output;
@@ -108,6 +109,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
+        Command::Network { command } => return network::network(context, command),
         Command::Run(mut options) => {
             env_file::add_to(&mut options.node)?;
             if exec::is_once(&options.node) {

@@ -38,10 +38,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["login", "logout", "push", "search"],
         "there are no registries: images are of kernels of this system",
     ),
-    (
-        &["network"],
-        "nodes and base have one network: see --ip and --publish of `insula run`",
-    ),
     (&["rmi"], "`insula image rm` removes images"),
     (&["save"], "`insula image save` writes an image to a file"),
     (

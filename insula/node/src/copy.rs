@@ -27,9 +27,10 @@ use super::root_image::SharedImage;
 use super::run::{CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed};
 use super::timing::{Timing, ticks_to_ns};
 use super::{
-    CopyRecord, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord, RunRequest, spec,
+    CopyRecord, NetworkSpec, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord,
+    RunRequest, spec,
 };
-use crate::attachment::CopiedDisks;
+use crate::attachment::{CopiedDisks, Networking};
 use crate::cores::{ChosenCore, CoreRequest, Cores};
 use crate::generation;
 use crate::isolation::{self, Isolation, Monitor};
@@ -92,7 +93,7 @@ pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), E
         image: None,
         cpus: None,
         cpu_list: None,
-        network: false,
+        network: NetworkSpec::None,
         ip: None,
         publish: Vec::new(),
         dump_on_crash: false,
@@ -125,7 +126,12 @@ pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), E
 fn with_attachments(request: &RunRequest, record: &NodeRecord, disks: &CopiedDisks) -> RunRequest {
     let mut request = request.clone();
     let asked = request.attachments.network.take();
-    request.attachments.network = record.network.is_some().then(|| asked.unwrap_or_default());
+    request.attachments.network = record.network.as_ref().map(|network| {
+        asked.unwrap_or_else(|| Networking {
+            named: network.named.clone(),
+            ..Networking::default()
+        })
+    });
     request.attachments.disks.clone_from(&disks.disks);
     request
 }
@@ -233,11 +239,7 @@ impl Copy<'_> {
         self.shared.map_or(Ok(()), |shared| shared.share_with(node))
     }
 
-    fn record(
-        &self,
-        apic_ids: &[u32],
-        network: Option<&crate::attachment::Networking>,
-    ) -> NodeRecord {
+    fn record(&self, apic_ids: &[u32], network: Option<&Networking>) -> NodeRecord {
         let request = self.request;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         NodeRecord {
@@ -245,7 +247,10 @@ impl Copy<'_> {
             spec: NodeSpec {
                 isolation: Isolation::Vmm,
                 memory: self.record.spec.memory.clone(),
-                network: network.is_some(),
+                network: match network {
+                    Some(network) => network.spec(),
+                    None => NetworkSpec::None,
+                },
                 ..request.spec.clone()
             },
             cpus: apic_ids.to_vec(),

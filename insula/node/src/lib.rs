@@ -9,6 +9,7 @@
 //! | [`CreatedNode`] | a node that was created, and not started yet |
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
+//! | [`networks`] | networks with names |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
 //! | [`isolation`], [`monitor_state`] | confinement by a monitor, and what that tells |
 //! | [`policy`] | restart policies |
@@ -43,6 +44,7 @@ mod log;
 pub mod memory;
 pub mod monitor_state;
 mod naming;
+pub mod networks;
 pub mod nmi;
 mod pause;
 pub mod policy;
@@ -91,7 +93,7 @@ pub use root_image::{RootImage, RootImageRecord};
 pub use run::{RunRequest, Source, Started, cannot_publish, check_start};
 pub use shared_core::{ShareBy, keep_off_shared_core, keep_proxy_off_shared_core};
 pub use snapshot::{check_snapshot, snapshot};
-pub use spec::NodeSpec;
+pub use spec::{NetworkSpec, NodeSpec};
 pub use timing::Timing;
 pub use unused_disks::remove_unused_disks;
 pub use update::{UpdateRequest, update};

@@ -165,8 +165,11 @@ impl Supervisor {
                 root,
                 disks,
                 volumes,
+                names: match &network {
+                    Some(network) => names::names(&self.driver, network.link(id).network),
+                    None => names::none(),
+                },
                 network,
-                names: names::names(&self.driver),
                 is_copy,
             };
             Server::start(node, devices, report).map_err(|error| error.to_string())

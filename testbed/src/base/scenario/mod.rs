@@ -88,6 +88,7 @@ pub const ALL: &[&Scenario] = &[
     &container::virtio::SCENARIO,
     &container::agent::SCENARIO,
     &container::attach::SCENARIO,
+    &container::networks::SCENARIO,
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
     &container::move_linux::SCENARIO,

@@ -9,6 +9,7 @@ pub(super) mod move_base;
 pub(super) mod move_kills;
 pub(super) mod move_linux;
 pub(super) mod move_memory;
+pub(super) mod networks;
 pub(super) mod oci;
 mod privileges;
 pub(super) mod services;
