@@ -77,24 +77,19 @@ fn enter(options: &Options) -> Result<(), String> {
 /// Sets the clock from the base's time on the command line, advanced by the time stamp counter
 /// since then.
 fn set_clock(options: &Options) {
-    let Some(clock) = options.clock else {
+    let Some(base) = options.clock else {
         return;
     };
-    let now_ns = clock.unix_ns_at(time_stamp());
+    let now_ns = base.unix_ns_at(clock::time_stamp());
     let set = now_ns.ok_or_else(|| Errno::INVAL.into());
-    if let Err(error) = set.and_then(clock::set) {
+    // Between the counter's reading and the setting this process may have been interrupted.
+    let set = set.and_then(clock::set).and_then(|()| clock::follow(base));
+    if let Err(error) = set {
         log(&format!("the clock cannot be set: {error}"));
     }
 }
 
-/// The time stamp counter.
-#[allow(unsafe_code, reason = "the instruction has no safe name")]
-fn time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has it, and it is not disabled for this process.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Ids of init's own children.
+/// Init's own children.
 struct Processes {
     server: Option<Pid>,
     program: Option<MainProgram>,

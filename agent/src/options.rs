@@ -18,6 +18,8 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use serde::{Deserialize, Serialize};
+
 /// Prefix of each option.
 const PREFIX: &str = "insula_agent.";
 const RUN: &str = "run";
@@ -127,7 +129,7 @@ impl fmt::Display for Resolver {
 
 /// The base's wall clock at one value of the time stamp counter, which all kernels of a machine
 /// share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Nanoseconds since 1970.
     pub unix_ns: u64,

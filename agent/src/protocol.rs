@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerRequest;
+use crate::options::Clock;
 
 /// The port on which the agent listens: "IN".
 pub const PORT: u32 = 0x494e;
@@ -75,6 +76,8 @@ pub enum ClockRequest {
     Read,
     /// Add this number of nanoseconds to it.
     Adjust(i64),
+    /// Follow the base's clock, unless a program of the node keeps its own: be slewed to it, or set if it is far away.
+    Follow(Clock),
 }
 
 /// The node's clock.

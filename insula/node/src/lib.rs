@@ -18,6 +18,7 @@
 //! | [`stats`] | counters |
 //! | [`nmi`] | interrupting the cores of a Linux node, for registers and backtraces |
 
+mod agent_socket;
 mod allocate;
 pub mod attachment;
 mod attachments;
@@ -68,8 +69,10 @@ mod variable;
 mod view;
 mod watch;
 
+pub use agent_socket::connect_to_agent;
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict, current_network};
+pub use clock::now as clock_now;
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use created::{
     CreatedNode, create, created, created_names, find_created, forget_created, is_created,

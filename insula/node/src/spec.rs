@@ -220,6 +220,11 @@ pub struct NodeSpec {
     #[arg(short, long, requires = "program")]
     #[serde(skip_serializing_if = "is_default")]
     pub tty: bool,
+    /// Let a node of an image with an agent keep its clock alone; else it follows this system's, unless a program
+    /// there keeps it.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub no_clock_sync: bool,
     /// Text to append to the image's kernel command line.
     #[arg(
         long,
@@ -339,6 +344,7 @@ impl Default for NodeSpec {
             workdir: None,
             interactive: false,
             tty: false,
+            no_clock_sync: false,
             append: String::new(),
             allow_ioperm: false,
             label: Vec::new(),

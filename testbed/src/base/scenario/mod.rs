@@ -89,6 +89,7 @@ pub const ALL: &[&Scenario] = &[
     &container::agent::SCENARIO,
     &container::attach::SCENARIO,
     &container::networks::SCENARIO,
+    &container::clock::SCENARIO,
     &container::disks::SCENARIO,
     &container::living::SCENARIO,
     &container::move_linux::SCENARIO,

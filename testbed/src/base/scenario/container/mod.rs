@@ -3,6 +3,7 @@
 pub(super) mod agent;
 pub(super) mod attach;
 pub(super) mod checkpoint;
+pub(super) mod clock;
 pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_base;
