@@ -139,6 +139,17 @@ fn network_of(root: &Root, nodes: &[Handle], wanted: &Networking) -> Result<Netw
     Ok(named.subnet.0)
 }
 
+/// Refuses the network that a stopped node has had, if the base has come to reach another one at its addresses.
+///
+/// # Errors
+/// What it would hide; nothing was touched.
+pub(super) fn check_network(root: &Root, network: &Networking, id: u32) -> Result<(), Error> {
+    let Link {
+        bridge, network, ..
+    } = network.link(id);
+    attachment::check_hidden(root, network, &bridge)
+}
+
 /// Returns the network of nodes and containers, for a container without an address, or that wants one.
 ///
 /// # Errors
