@@ -19,6 +19,6 @@ mod protocol;
 pub mod usage;
 
 pub use protocol::{
-    COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus, Identity,
-    Input, Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
+    Attach, COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus,
+    Identity, Input, Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
 };

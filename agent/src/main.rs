@@ -14,6 +14,7 @@
 //! | `power` | power-off and reboot |
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
+//! | `main_program` | the node's own program, and commands that are attached to it |
 //! | `program`, `user` | starting programs, as users |
 //! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
@@ -32,6 +33,7 @@ mod files;
 mod init;
 mod interfaces;
 mod log;
+mod main_program;
 mod namespace;
 mod power;
 mod program;
