@@ -5,15 +5,17 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
-use insula_agent::Exec;
 use insula_agent::options::Options;
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus, setrlimit, wait};
 use rustix::system::RebootCommand;
+use socket2::Socket;
 
-use crate::log::{forward, log};
-use crate::program::Program;
-use crate::{clock, containers, drivers, files, interfaces, power, resolver, root, server};
+use crate::log::log;
+use crate::main_program::MainProgram;
+use crate::{
+    clock, containers, drivers, files, interfaces, main_program, power, resolver, root, server,
+};
 
 /// Pause before a restart of the server, and while there is no child.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,6 +40,7 @@ pub(crate) fn run() -> ! {
     let options = Options::parse(&line);
     set_clock(&options);
     let entered = enter(&options);
+    let socket = main_program::listen(&options);
     let mut processes = Processes {
         server: start_server(),
         program: None,
@@ -46,11 +49,14 @@ pub(crate) fn run() -> ! {
         Ok(()) => {
             resolver::configure(options.root, &options.resolver);
             interfaces::configure(options.network);
-            processes.program = start_program(options);
+            processes.program = start_program(options, socket);
             log("ready");
         }
         // Its program must not run on another root, but the node stays up for inspection.
-        Err(error) => log(&error),
+        Err(error) => {
+            drop(socket);
+            log(&error);
+        }
     }
     loop {
         processes.reap();
@@ -71,37 +77,37 @@ fn enter(options: &Options) -> Result<(), String> {
 /// Sets the clock from the base's time on the command line, advanced by the time stamp counter
 /// since then.
 fn set_clock(options: &Options) {
-    let Some(clock) = options.clock else {
+    let Some(base) = options.clock else {
         return;
     };
-    let now_ns = clock.unix_ns_at(time_stamp());
+    let now_ns = base.unix_ns_at(clock::time_stamp());
     let set = now_ns.ok_or_else(|| Errno::INVAL.into());
-    if let Err(error) = set.and_then(clock::set) {
+    // Between the counter's reading and the setting this process may have been interrupted.
+    let set = set.and_then(clock::set).and_then(|()| clock::follow(base));
+    if let Err(error) = set {
         log(&format!("the clock cannot be set: {error}"));
     }
 }
 
-/// The time stamp counter.
-#[allow(unsafe_code, reason = "the instruction has no safe name")]
-fn time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has it, and it is not disabled for this process.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Ids of init's own children.
+/// Init's own children.
 struct Processes {
     server: Option<Pid>,
-    program: Option<Pid>,
+    program: Option<MainProgram>,
 }
 
 impl Processes {
     /// Waits for the exit of any child and handles it.
     fn reap(&mut self) {
         match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if Some(pid) == self.program => {
-                self.program = None;
-                log(&format!("the program has ended: {}", describe(status)));
-                thread::spawn(|| power::shut_down(RebootCommand::PowerOff));
+            Ok(Some((pid, status))) if self.is_program(pid) => {
+                let program = self.program.take();
+                thread::spawn(move || {
+                    if let Some(program) = program {
+                        program.end(containers::exit_status(status));
+                    }
+                    log(&format!("the program has ended: {}", describe(status)));
+                    power::shut_down(RebootCommand::PowerOff);
+                });
             }
             Ok(Some((pid, status))) if Some(pid) == self.server && !power::is_shutting_down() => {
                 log(&format!("the server has exited: {}", describe(status)));
@@ -116,6 +122,12 @@ impl Processes {
             Err(_) => thread::sleep(PAUSE),
         }
     }
+
+    fn is_program(&self, pid: Pid) -> bool {
+        self.program
+            .as_ref()
+            .is_some_and(|program| program.pid() == pid)
+    }
 }
 
 fn describe(status: WaitStatus) -> String {
@@ -129,7 +141,11 @@ fn start_server() -> Option<Pid> {
     let mut command = Command::new("/proc/self/exe");
     let server = command.arg(server::SERVE).spawn();
     match server {
-        Ok(child) => Some(id(&child)),
+        Ok(child) => {
+            let server = id(&child);
+            power::keep_server(Some(server));
+            Some(server)
+        }
         Err(error) => {
             log(&format!("the server cannot be started: {error}"));
             None
@@ -137,37 +153,13 @@ fn start_server() -> Option<Pid> {
     }
 }
 
-/// Starts the node's main program, if any. Its output goes to the kernel log.
-fn start_program(options: Options) -> Option<Pid> {
-    let name = options.run.first()?;
-    let name = String::from_utf8_lossy(name.rsplit(|&byte| byte == b'/').next()?).into_owned();
-    let variable = |word: Vec<u8>| {
-        let middle = word.iter().position(|&byte| byte == b'=')?;
-        Some((word[..middle].to_owned(), word[middle + 1..].to_owned()))
-    };
-    let exec = Exec {
-        words: options.run,
-        environment: options
-            .environment
-            .into_iter()
-            .filter_map(variable)
-            .collect(),
-        directory: options.directory,
-        ..Exec::default()
-    };
-    let program = match Program::start(&exec) {
-        Ok(program) => program,
-        Err(error) => {
-            log(&format!("{name} cannot be started: {error}"));
-            thread::spawn(|| power::shut_down(RebootCommand::PowerOff));
-            return None;
-        }
-    };
-    for output in [program.stdout, program.stderr].into_iter().flatten() {
-        let name = name.clone();
-        thread::spawn(move || forward(&name, output));
-    }
-    Some(id(&program.child))
+/// Starts the node's main program, if any. Without it the node ends.
+fn start_program(options: Options, socket: Option<Socket>) -> Option<MainProgram> {
+    MainProgram::start(options, socket).unwrap_or_else(|error| {
+        log(&format!("the program cannot be started: {error}"));
+        thread::spawn(|| power::shut_down(RebootCommand::PowerOff));
+        None
+    })
 }
 
 fn id(child: &Child) -> Pid {

@@ -13,11 +13,12 @@ pub mod copy;
 pub mod frame;
 pub mod network;
 pub mod options;
+pub mod pod;
 pub mod processor;
 mod protocol;
 pub mod usage;
 
 pub use protocol::{
-    COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus, Identity,
-    Input, Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
+    Attach, COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus,
+    Identity, Input, Output, PORT, Receive, Renamed, Request, STDIN_WINDOW, Terminal, TerminalSize,
 };

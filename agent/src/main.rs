@@ -14,6 +14,7 @@
 //! | `power` | power-off and reboot |
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
+//! | `main_program` | the node's own program, and commands that are attached to it |
 //! | `program`, `user` | starting programs, as users |
 //! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
@@ -32,6 +33,7 @@ mod files;
 mod init;
 mod interfaces;
 mod log;
+mod main_program;
 mod namespace;
 mod power;
 mod program;
@@ -55,7 +57,12 @@ fn main() -> ExitCode {
     let role = words.next();
     let role = role.as_deref().and_then(|word| word.to_str());
     // A container's first process is one of its process ids, too.
-    let of_container = [containers::INSIDE, containers::TREE, containers::FIRST];
+    let of_container = [
+        containers::INSIDE,
+        containers::POD,
+        containers::TREE,
+        containers::FIRST,
+    ];
     let is_of_container = role.is_some_and(|role| of_container.contains(&role));
     if rustix::process::getpid().is_init() && !is_of_container {
         init::run();
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
     match role {
         Some(program::EXEC) => program::exec(words),
         Some(containers::INSIDE) => containers::enter(words),
+        Some(containers::POD) => containers::enter_pod(words),
         Some(containers::TREE) => containers::enter_tree(words),
         Some(containers::FIRST) => containers::run_first(words),
         Some(containers::HOLD) => containers::hold_input(),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `insula_agent.run=WORDS` | the node's main program: when it exits, the node powers off |
 //! | `insula_agent.env=VARIABLES`, `insula_agent.workdir=FOLDER` | its environment variables, as `NAME=VALUE`, and its working directory |
+//! | `insula_agent.interactive=yes`, `insula_agent.terminal=yes` | that program has a standard input, for commands that are attached to it, and a terminal |
 //! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
 //! | `insula_agent.volumes=MOUNT-POINTS` | of the virtiofs file systems `volume0`, `volume1` and so on; one that ends in `:ro` is only read |
 //! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
@@ -17,11 +18,15 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
+use serde::{Deserialize, Serialize};
+
 /// Prefix of each option.
 const PREFIX: &str = "insula_agent.";
 const RUN: &str = "run";
 const ENVIRONMENT: &str = "env";
 const DIRECTORY: &str = "workdir";
+const INTERACTIVE: &str = "interactive";
+const TERMINAL: &str = "terminal";
 const ROOT: &str = "root";
 const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
@@ -75,6 +80,10 @@ pub struct Options {
     pub environment: Vec<Vec<u8>>,
     /// Its working directory, `/` by default.
     pub directory: Option<Vec<u8>>,
+    /// Whether it has a standard input.
+    pub interactive: bool,
+    /// Whether it has a terminal.
+    pub terminal: bool,
     /// The root, if it is not the initial file system.
     pub root: Option<Root>,
     /// Folders of the base beside the root, in the order of their tags.
@@ -120,7 +129,7 @@ impl fmt::Display for Resolver {
 
 /// The base's wall clock at one value of the time stamp counter, which all kernels of a machine
 /// share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Nanoseconds since 1970.
     pub unix_ns: u64,
@@ -203,6 +212,8 @@ impl Options {
                 Some((RUN, value)) => options.run = words(value),
                 Some((ENVIRONMENT, value)) => options.environment = words(value),
                 Some((DIRECTORY, value)) => options.directory = Some(decode(value)),
+                Some((INTERACTIVE, value)) => options.interactive = value == YES,
+                Some((TERMINAL, value)) => options.terminal = value == YES,
                 Some((ROOT, value)) => options.root = Root::parse(value),
                 Some((VOLUMES, value)) => {
                     options.volumes = value.split(',').map(Volume::parse).collect();
@@ -243,7 +254,10 @@ impl Options {
             .root
             .map(|root| format!("{PREFIX}{ROOT}={}", root.name()));
         let volumes = list(VOLUMES, self.volumes.iter().map(Volume::word));
-        let network = self.network.then(|| format!("{PREFIX}{NETWORK}={YES}"));
+        let yes = |is: bool, name| is.then(|| format!("{PREFIX}{name}={YES}"));
+        let interactive = yes(self.interactive, INTERACTIVE);
+        let terminal = yes(self.terminal, TERMINAL);
+        let network = yes(self.network, NETWORK);
         let clock = self.clock.map(|clock| {
             let Clock {
                 unix_ns,
@@ -257,6 +271,8 @@ impl Options {
             run,
             environment,
             directory,
+            interactive,
+            terminal,
             root,
             volumes,
             network,
@@ -352,7 +368,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_read_back(
-            network in any::<bool>(),
+            [network, interactive, terminal] in any::<[bool; 3]>(),
             volumes in proptest::collection::vec(("[^:]{1,9}", any::<bool>()), 0..4),
             clock in any::<Option<[u64; 3]>>(),
             nameservers in proptest::collection::vec(any::<Ipv4Addr>(), 0..3),
@@ -364,7 +380,7 @@ mod tests {
             let [environment, directory] = [&run, &run].map(Clone::clone);
             let directory = directory.into_iter().next();
             let volumes = volumes.into_iter().map(|(path, read_only)| Volume { mount_point: path.into(), read_only });
-            let options = Options { run, environment, directory, root, volumes: volumes.collect(), network, clock, resolver: Resolver { nameservers, search } };
+            let options = Options { run, environment, directory, interactive, terminal, root, volumes: volumes.collect(), network, clock, resolver: Resolver { nameservers, search } };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
             prop_assert_eq!(Options::parse(&line), options);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::log::log;
+use crate::main_program;
 
 /// Time programs get to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,6 +27,13 @@ const EVENT_SIZE: usize = 24;
 const PRESSED: [u8; 8] = [1, 0, 116, 0, 1, 0, 0, 0];
 
 static SHUTTING_DOWN: AtomicBool = AtomicBool::new(false);
+/// Process id of the server, which ends last: it passes on how programs end.
+static SERVER: AtomicI32 = AtomicI32::new(0);
+
+/// Says which process is the server.
+pub(crate) fn keep_server(pid: Option<Pid>) {
+    SERVER.store(Pid::as_raw(pid), Ordering::Relaxed);
+}
 
 /// Whether the node is shutting down.
 pub(crate) fn is_shutting_down() -> bool {
@@ -72,9 +80,11 @@ pub(crate) fn shut_down(how: RebootCommand) {
     }
     signal_all(Signal::TERM);
     let began = Instant::now();
-    while began.elapsed() < GRACE && signal_all(Signal::CONT) {
+    // Who is attached is told of the program's end before that of the node.
+    while began.elapsed() < GRACE && (signal_all(Signal::CONT) || main_program::is_attached()) {
         thread::sleep(INTERVAL);
     }
+    keep_server(None);
     signal_all(Signal::KILL);
     rustix::fs::sync();
     // Leaves a disk clean. Not every root can be remounted.
@@ -84,11 +94,13 @@ pub(crate) fn shut_down(how: RebootCommand) {
     }
 }
 
-/// Signals all other programs; false if there are none.
+/// Signals all programs but this and the server; false if there are none.
 fn signal_all(signal: Signal) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let programs: Vec<_> = ids.filter(|&id: &i32| id != 1 && is_program(id)).collect();
+    let server = SERVER.load(Ordering::Relaxed);
+    let is_other = |id: &i32| ![1, server].contains(id) && is_program(*id);
+    let programs: Vec<_> = ids.filter(is_other).collect();
     for pid in programs.iter().filter_map(|&id| Pid::from_raw(id)) {
         // It may have ended meanwhile.
         let _ = kill_process(pid, signal);

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use insula_agent::{Exec, ExecAs, TerminalSize};
-use rustix::process::{ioctl_tiocsctty, setsid};
+use rustix::process::{Signal, ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::stdio::stdin;
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -41,6 +41,8 @@ pub(crate) struct Program {
     pub(crate) stdout: Option<File>,
     pub(crate) stderr: Option<File>,
     pub(crate) terminal: Option<File>,
+    /// What it gets when the command has left.
+    pub(crate) hangup: Signal,
 }
 
 impl Program {
@@ -58,20 +60,30 @@ impl Program {
     pub(crate) fn start_as(request: &ExecAs, gate: Option<&OwnedFd>) -> io::Result<Self> {
         let exec = &request.exec;
         let mut command = Command::new(SELF);
-        let role = match exec.terminal {
-            Some(_) => TERMINAL,
-            None => NO_TERMINAL,
-        };
-        command.arg(EXEC).arg(role);
-        command.arg(request.user.as_deref().unwrap_or_default());
-        command.arg(gate.map_or_else(String::new, |gate| gate.as_raw_fd().to_string()));
-        command.args(words(exec));
-        set_environment(&mut command, exec);
+        command.arg(EXEC);
+        add_words(&mut command, exec, request.user.as_deref(), gate);
         let directory = exec.directory.as_deref().unwrap_or(b"/");
         command.current_dir(OsStr::from_bytes(directory));
+        Self::spawn(&mut command, exec)
+    }
+
+    /// Starts a program by a role of this one, which ends by [`exec`].
+    pub(crate) fn start_by(
+        role: &[&OsStr],
+        program: &Exec,
+        user: Option<&str>,
+    ) -> io::Result<Self> {
+        let mut command = Command::new(SELF);
+        command.args(role).current_dir("/");
+        add_words(&mut command, program, user, None);
+        Self::spawn(&mut command, program)
+    }
+
+    fn spawn(command: &mut Command, exec: &Exec) -> io::Result<Self> {
+        set_environment(command, exec);
         match &exec.terminal {
-            Some(terminal) => Self::on_terminal(&mut command, terminal.size),
-            None => Self::on_pipes(&mut command, exec.stdin),
+            Some(terminal) => Self::on_terminal(command, terminal.size),
+            None => Self::on_pipes(command, exec.stdin),
         }
     }
 
@@ -91,6 +103,7 @@ impl Program {
             stdout: Some(master.try_clone()?.into()),
             stderr: None,
             terminal: Some(master.into()),
+            hangup: Signal::HUP,
         })
     }
 
@@ -107,9 +120,21 @@ impl Program {
             stdout: child.stdout.take().map(|end| file(end.into())),
             stderr: child.stderr.take().map(|end| file(end.into())),
             terminal: None,
+            hangup: Signal::HUP,
             child,
         })
     }
+}
+
+/// The words that [`exec`] takes.
+fn add_words(command: &mut Command, exec: &Exec, user: Option<&str>, gate: Option<&OwnedFd>) {
+    let role = match exec.terminal {
+        Some(_) => TERMINAL,
+        None => NO_TERMINAL,
+    };
+    command.arg(role).arg(user.unwrap_or_default());
+    command.arg(gate.map_or_else(String::new, |gate| gate.as_raw_fd().to_string()));
+    command.args(words(exec));
 }
 
 /// Gives a program its whole environment.

@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerRequest;
+use crate::options::Clock;
+use crate::pod::PodContainer;
 
 /// The port on which the agent listens: "IN".
 pub const PORT: u32 = 0x494e;
@@ -45,6 +47,19 @@ pub enum Request {
     },
     /// Tell what the node has used: answered by `Result<Usage, String>` of [`Usage`](crate::usage::Usage).
     Usage,
+    /// Start a container of a [pod](crate::pod) and run its program: otherwise as [`ExecAs`](Self::ExecAs). It ends with
+    /// the program, and is killed when the connection ends.
+    Pod(PodContainer),
+    /// Attach to the node's main program: otherwise as [`Exec`](Self::Exec), but it goes on when the command
+    /// leaves.
+    Attach(Attach),
+}
+
+/// What a command that is attached to the main program does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// Whether it sends standard input, if the program has one.
+    pub stdin: bool,
 }
 
 /// A program to run as a user, or in a container.
@@ -65,6 +80,8 @@ pub enum ClockRequest {
     Read,
     /// Add this number of nanoseconds to it.
     Adjust(i64),
+    /// Follow the base's clock, unless a program of the node keeps its own: be slewed to it, or set if it is far away.
+    Follow(Clock),
 }
 
 /// The node's clock.

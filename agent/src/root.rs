@@ -80,6 +80,18 @@ fn keep_criu() {
     }
 }
 
+/// Mounts the root, which is a folder of the base, once more: without what else is mounted below it.
+pub(crate) fn mount_bare(mount_point: &str) -> io::Result<()> {
+    fs::create_dir_all(mount_point)?;
+    Ok(mount(
+        ROOT_TAG,
+        mount_point,
+        "virtiofs",
+        MountFlags::empty(),
+        None,
+    )?)
+}
+
 /// Mounts those of the node's `folders` that it has beside its root.
 pub(crate) fn mount_volumes(volumes: &[Volume], folders: usize) -> io::Result<()> {
     for (number, volume) in volumes.iter().enumerate() {

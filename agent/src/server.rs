@@ -20,7 +20,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::containers::{Containers, remove_parent};
 use crate::log::{log, use_standard_error};
 use crate::program::Program;
-use crate::{clock, rename, session, transfer};
+use crate::{clock, main_program, rename, session, transfer};
 
 /// Role of this program: the server of a node.
 pub(crate) const SERVE: &str = "serve";
@@ -137,11 +137,13 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         }
         (Request::Send(path), _) => Ok(transfer::send(&path, &stream)?),
         (Request::Receive(receive), _) => Ok(transfer::receive(&receive, &stream, reader)?),
+        (Request::Attach(attach), _) => main_program::connect(&attach, stream),
         (Request::Clock, _) => clock::serve(&stream, reader),
         (Request::Usage, _) => {
             let usage = Usage::read(Path::new("/")).map_err(|error| error.to_string());
             Ok(frame::write(&stream, &usage)?)
         }
+        (Request::Pod(container), _) => containers.run_in_pod(&container, stream, reader),
         (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
 }

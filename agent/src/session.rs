@@ -23,9 +23,9 @@ use crate::program::{Program, resize};
 const END_OF_TRANSMISSION: &[u8] = &[4];
 
 /// The connection, shared by writers.
-type Sink = Arc<Mutex<Socket>>;
+pub(crate) type Sink = Arc<Mutex<Socket>>;
 
-/// Runs a program until it exits, or gets SIGHUP since the command has left.
+/// Runs a program until it exits. It gets a signal when the command has left.
 pub(crate) fn run(
     start: impl FnOnce() -> io::Result<Program>,
     stream: Socket,
@@ -44,19 +44,24 @@ pub(crate) fn run(
     ];
     let forwarders = forwarders.map(|(from, is_stderr)| {
         let (sink, end) = (Arc::clone(&sink), Arc::clone(&end));
-        from.map(|from| thread::spawn(move || forward_output(from, &end, &sink, is_stderr)))
+        let to = move |bytes: &[u8]| match is_stderr {
+            true => send(&sink, &Output::Stderr(bytes)),
+            false => send(&sink, &Output::Stdout(bytes)),
+        };
+        from.map(|from| thread::spawn(move || forward_output(from, &end, to)))
     });
-    let target = Arc::new(Target {
-        pid,
-        alive: Mutex::new(true),
-    });
+    let target = Arc::new(Target::new(pid));
     let listener = Listener {
         target: Arc::clone(&target),
         is_terminal: program.terminal.is_some(),
         terminal: program.terminal.take(),
-        stdin: Stdin::new(program.stdin.take(), &sink),
+        stdin: Stdin::new(program.stdin.take().map(SharedInput::new), &sink),
     };
-    thread::spawn(move || listener.listen(reader));
+    let (left, hangup) = (Arc::clone(&target), program.hangup);
+    thread::spawn(move || {
+        listener.listen(reader);
+        left.signal(hangup);
+    });
     poll(&mut [PollFd::new(&end, PollFlags::IN)], None).map_err(io::Error::from)?;
     target.mark_exited();
     let status = program.child.wait()?;
@@ -77,14 +82,19 @@ fn exit_status(status: process::ExitStatus) -> ExitStatus {
     }
 }
 
-fn send(sink: &Sink, output: &Output<'_>) -> io::Result<()> {
+/// Sends a message to the command.
+pub(crate) fn send(sink: &Sink, output: &Output<'_>) -> io::Result<()> {
     let mut stream = sink.lock().unwrap_or_else(PoisonError::into_inner);
     frame::write(&mut *stream, output)
 }
 
 /// Forwards a program's output until all writers have closed it, or the program has exited and no
 /// output is left: background children may keep it open.
-fn forward_output(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -> io::Result<()> {
+pub(crate) fn forward_output(
+    mut from: File,
+    end: &OwnedFd,
+    mut to: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     let mut buffer = vec![0; BYTES_MAX];
     loop {
         // The kernel looks at them in this order: what was written before the end is seen with it.
@@ -98,22 +108,28 @@ fn forward_output(mut from: File, end: &OwnedFd, sink: &Sink, is_stderr: bool) -
         }
         // Fails for a terminal that no process has open.
         let count = from.read(&mut buffer)?;
-        let bytes = &buffer[..count];
-        match (count, is_stderr) {
-            (0, _) => return Ok(()),
-            (_, true) => send(sink, &Output::Stderr(bytes))?,
-            (_, false) => send(sink, &Output::Stdout(bytes))?,
+        if count == 0 {
+            return Ok(());
         }
+        to(&buffer[..count])?;
     }
 }
 
 /// The process to signal, until its id may be reused.
-struct Target {
+pub(crate) struct Target {
     pid: Pid,
     alive: Mutex<bool>,
 }
 
 impl Target {
+    /// That of a process that is alive.
+    pub(crate) fn new(pid: Pid) -> Self {
+        Self {
+            pid,
+            alive: Mutex::new(true),
+        }
+    }
+
     /// Signals the program's process group, or the program if it has not created that yet.
     fn signal(&self, signal: Signal) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,28 +139,27 @@ impl Target {
     }
 
     /// Marks it as exited; remaining children are not signalled.
-    fn mark_exited(&self) {
+    pub(crate) fn mark_exited(&self) {
         *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
 /// Handles the command's messages for a program.
-struct Listener {
-    target: Arc<Target>,
-    is_terminal: bool,
-    terminal: Option<File>,
-    stdin: Stdin,
+pub(crate) struct Listener {
+    pub(crate) target: Arc<Target>,
+    pub(crate) is_terminal: bool,
+    pub(crate) terminal: Option<File>,
+    pub(crate) stdin: Stdin,
 }
 
 impl Listener {
-    /// Handles messages until the connection ends, then sends SIGHUP to the program.
-    fn listen(mut self, mut reader: Reader<Socket>) {
+    /// Handles messages until the connection ends.
+    pub(crate) fn listen(mut self, mut reader: Reader<Socket>) {
         while let Ok(Some(input)) = reader.read() {
             if !self.handle(&input) {
-                break;
+                return;
             }
         }
-        self.target.signal(Signal::HUP);
     }
 
     /// Handles a message; false if the command breaks the protocol.
@@ -170,19 +185,52 @@ impl Listener {
     }
 }
 
+/// Standard input of a program, which several commands may write to until one ends it.
+#[derive(Clone)]
+pub(crate) struct SharedInput(Arc<Mutex<Option<File>>>);
+
+impl SharedInput {
+    /// Input that goes to this file.
+    pub(crate) fn new(file: File) -> Self {
+        Self(Arc::new(Mutex::new(Some(file))))
+    }
+
+    /// Writes bytes; those that the program no longer reads are dropped.
+    fn write(&self, bytes: &[u8]) {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if file
+            .as_mut()
+            .is_some_and(|file| file.write_all(bytes).is_err())
+        {
+            *file = None;
+        }
+    }
+
+    fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 /// Queue of standard input for a program that may be slow to read.
-struct Stdin {
-    queue: Option<Sender<Vec<u8>>>,
+pub(crate) struct Stdin {
+    queue: Option<Sender<Piece>>,
     waiting: Arc<AtomicUsize>,
 }
 
+/// A piece of standard input.
+enum Piece {
+    Bytes(Vec<u8>),
+    End,
+}
+
 impl Stdin {
-    fn new(to: Option<File>, sink: &Sink) -> Self {
+    /// A queue of a command; without a target all that it sends is dropped.
+    pub(crate) fn new(to: Option<SharedInput>, sink: &Sink) -> Self {
         let waiting = Arc::new(AtomicUsize::new(0));
         let queue = to.map(|to| {
-            let (queue, chunks) = channel();
+            let (queue, pieces) = channel();
             let (sink, waiting) = (Arc::clone(sink), Arc::clone(&waiting));
-            thread::spawn(move || write_stdin(to, &chunks, &waiting, &sink));
+            thread::spawn(move || write_stdin(to, &pieces, &waiting, &sink));
             queue
         });
         Self { queue, waiting }
@@ -193,24 +241,25 @@ impl Stdin {
         let before = self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
         if let Some(queue) = &self.queue {
             // The receiver lives until the queue is dropped.
-            let _ = queue.send(bytes.to_vec());
+            let _ = queue.send(Piece::Bytes(bytes.to_vec()));
         }
         before + bytes.len() <= STDIN_WINDOW
     }
 
     fn end(&mut self) {
-        self.queue = None;
+        if let Some(queue) = self.queue.take() {
+            let _ = queue.send(Piece::End);
+        }
     }
 }
 
-/// Writes input to a program and reports progress to the command. Input that the program no longer
-/// reads is dropped.
-fn write_stdin(to: File, chunks: &Receiver<Vec<u8>>, waiting: &AtomicUsize, sink: &Sink) {
-    let mut to = Some(to);
-    for chunk in chunks {
-        if to.as_mut().is_some_and(|to| to.write_all(&chunk).is_err()) {
-            to = None;
-        }
+/// Writes input to a program and reports progress to the command.
+fn write_stdin(to: SharedInput, pieces: &Receiver<Piece>, waiting: &AtomicUsize, sink: &Sink) {
+    for piece in pieces {
+        let Piece::Bytes(chunk) = piece else {
+            return to.end();
+        };
+        to.write(&chunk);
         waiting.fetch_sub(chunk.len(), Ordering::Relaxed);
         if send(sink, &Output::Taken(chunk.len() as u32)).is_err() {
             return;

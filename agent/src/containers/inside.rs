@@ -27,8 +27,16 @@ pub(crate) const INSIDE: &str = "--container";
 
 /// Where the root is made.
 const ROOT: &str = "/run/insula/root";
-/// Type, mount point and options, in order of dependency.
-const MOUNTS: [(&str, &str, MountFlags, &std::ffi::CStr); 7] = [
+/// A mount: type, mount point and options. Without a type it is that of the node.
+pub(super) type Mount = (
+    &'static str,
+    &'static str,
+    MountFlags,
+    &'static std::ffi::CStr,
+);
+
+/// In order of dependency.
+const MOUNTS: [Mount; 7] = [
     ("proc", "proc", HARDENED, c""),
     ("sysfs", "sys", HARDENED.union(MountFlags::RDONLY), c""),
     ("tmpfs", "dev", MountFlags::NOSUID, c"mode=755"),
@@ -42,10 +50,10 @@ const MOUNTS: [(&str, &str, MountFlags, &std::ffi::CStr); 7] = [
     ("tmpfs", "run", MountFlags::NOSUID, c"mode=755"),
     ("tmpfs", "tmp", MountFlags::NOSUID, c"mode=1777"),
 ];
-const HARDENED: MountFlags = MountFlags::NOSUID
+pub(super) const HARDENED: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
-const PTS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
+pub(super) const PTS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
 /// Devices: name and number.
 const DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
@@ -86,7 +94,7 @@ pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<
     Cgroup::of(name).join()?;
     sethostname(name.as_bytes())?;
     setsid()?;
-    enter_root(root)?;
+    enter_root(root, &MOUNTS)?;
     // The one that was inherited lies outside.
     dup2_stdin(File::open("/dev/null")?)?;
     chdir(folder).map_err(|error| {
@@ -95,18 +103,22 @@ pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<
     })
 }
 
-fn enter_root(root: &Path) -> io::Result<()> {
+/// Makes a folder the root of this process, in its own mount namespace.
+pub(super) fn enter_root(root: &Path, mounts: &[Mount]) -> io::Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
     fs::create_dir_all(ROOT)?;
     mount_bind(root, ROOT)
         .map_err(|error| io::Error::other(format!("{}: {error}", root.display())))?;
     chdir(ROOT)?;
-    for (kind, place, flags, options) in MOUNTS {
+    for &(kind, place, flags, options) in mounts {
         // In memory, or there since the node's start.
         let _ = fs::create_dir(place);
-        mount(kind, place, kind, flags, Some(options))
-            .map_err(|error| io::Error::other(format!("/{place}: {error}")))?;
+        let mounted = match kind {
+            "" => mount_bind(format!("/{place}"), place),
+            _ => mount(kind, place, kind, flags, Some(options)),
+        };
+        mounted.map_err(|error| io::Error::other(format!("/{place}: {error}")))?;
         if place == "dev" {
             make_devices()?;
         }

@@ -7,6 +7,7 @@
 //! | `namespaces` | namespaces for one, with its network card |
 //! | `cards` | the node's network card, with which theirs go and come |
 //! | `inside` | its first process, until it executes the program |
+//! | `pod` | containers that share the node, as those of a pod |
 //! | `join` | programs that are run in it besides |
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
@@ -35,6 +36,7 @@ mod namespaces;
 mod obstacles;
 mod one;
 mod output;
+mod pod;
 mod pre_copy;
 mod recover;
 mod repair;
@@ -49,6 +51,7 @@ pub(crate) use cgroup::{JOIN, join, remove_parent};
 pub(crate) use inside::{INSIDE, enter};
 pub(crate) use kept::{HOLD, hold_input, keep_status};
 pub(crate) use one::exit_status;
+pub(crate) use pod::{POD, enter as enter_pod};
 pub(crate) use table::Containers;
 pub(crate) use tree::{FIRST, TREE, enter as enter_tree, run_first};
 

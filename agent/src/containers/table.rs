@@ -12,12 +12,15 @@ use insula_agent::container::{
     ContainerAnswer, ContainerRequest, ContainerSpec, ContainerState, Phase, is_name,
 };
 use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
+use insula_agent::pod::PodContainer;
 use insula_agent::processor::Processor;
 use insula_agent::{ExecAs, ExitStatus, Output};
+use rustix::process::Pid;
 use socket2::Socket;
 
 use super::cgroup::Cgroup;
 use super::one::{Container, remove_folder};
+use super::pod::Pod;
 use super::start::start;
 use super::target::{Arrival, Origin};
 use super::{cards, criu, join, memory, obstacles, pre_copy, recover, source, target};
@@ -26,7 +29,11 @@ use crate::program::Program;
 
 /// The containers of the node.
 #[derive(Debug, Default)]
-pub(crate) struct Containers(Mutex<Names>);
+pub(crate) struct Containers {
+    all: Mutex<Names>,
+    /// Those of a pod, which are not among them: they are never moved.
+    pod: Pod,
+}
 
 /// Containers by name; none for one that is being made.
 type Names = BTreeMap<String, Option<Arc<Container>>>;
@@ -36,7 +43,10 @@ impl Containers {
     pub(crate) fn recover() -> Self {
         let all = recover::all().into_iter();
         let names = all.map(|one| (one.spec.name.clone(), Some(one)));
-        Self(Mutex::new(names.collect()))
+        Self {
+            all: Mutex::new(names.collect()),
+            pod: Pod::default(),
+        }
     }
 
     /// Serves a request.
@@ -95,8 +105,8 @@ impl Containers {
                 }
             }
             ContainerRequest::Processes(name) => {
-                let found = self.find(&name).and_then(|one| one.running().map(|_| one));
-                match found.and_then(|one| Cgroup::of(&one.spec.name).processes()) {
+                let found = self.first(&name);
+                match found.and_then(|_| Cgroup::of(&name).processes()) {
                     Ok(pids) => ContainerAnswer::Processes(pids),
                     Err(error) => ContainerAnswer::Refused(error.to_string()),
                 }
@@ -121,7 +131,7 @@ impl Containers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Names> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn find(&self, name: &str) -> io::Result<Arc<Container>> {
@@ -163,8 +173,25 @@ impl Containers {
     /// Starts a program in a container.
     pub(crate) fn run_in(&self, request: &ExecAs) -> io::Result<Program> {
         let name = request.container.as_deref().unwrap_or_default();
-        let pid = self.find(name)?.running()?;
-        join::start(name, pid, request)
+        join::start(name, self.first(name)?, request)
+    }
+
+    /// Runs a container of a pod.
+    pub(crate) fn run_in_pod(
+        &self,
+        container: &PodContainer,
+        stream: Socket,
+        reader: Reader<Socket>,
+    ) -> Result<(), FrameError> {
+        self.pod.run(container, stream, reader)
+    }
+
+    /// The first process of a container that runs.
+    fn first(&self, name: &str) -> io::Result<Pid> {
+        match self.pod.first(name) {
+            Some(first) => Ok(first),
+            None => self.find(name)?.running(),
+        }
     }
 
     /// Does something with the files of a container as its programs have them.
@@ -173,7 +200,7 @@ impl Containers {
         name: &str,
         what: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        join::in_mounts(self.find(name)?.running()?, what)
+        join::in_mounts(self.first(name)?, what)
     }
 
     fn start(&self, spec: ContainerSpec, root: &Path) -> io::Result<()> {
@@ -187,7 +214,7 @@ impl Containers {
         make: impl FnOnce() -> io::Result<Arc<Container>>,
     ) -> io::Result<Arc<Container>> {
         let mut all = self.lock();
-        if !is_name(name) || all.contains_key(name) {
+        if !is_name(name) || all.contains_key(name) || self.pod.has(name) {
             return Err(io::Error::other("there is one of that name already"));
         }
         all.insert(name.to_owned(), None);

@@ -3,10 +3,12 @@
 mod compose;
 mod image;
 mod machine;
+mod network;
 mod policy;
 mod postmortem;
 mod program;
 mod query;
+mod run;
 mod servers;
 mod target;
 mod watch;
@@ -18,16 +20,16 @@ use clap::{Args, Parser, Subcommand};
 use insula_base::units::{Change, Size};
 use insula_driver::name::Name;
 use insula_exec::agent::{DETACH_KEYS, DetachKeys, Place};
-use insula_image::Payload;
-use insula_node::NodeSpec;
 
 pub(super) use compose::{Down, Projects, Up};
 pub(super) use image::{FilesOptions, Image, ImageAdd, ImageBuild};
 pub(super) use machine::{Machine, Reserve};
+pub(super) use network::{Network, NetworkCreate};
 pub(super) use policy::{Policy, PolicyFiles, Simulate};
 pub(super) use postmortem::{Backtrace, Debug, Dump, DumpCommand, DumpNode, Postmortem};
 pub(super) use program::{Exec, Movable, Move, Restore};
 pub(super) use query::{Events, Inspect, Logs, Port, Ps, Stats, Top};
+pub(super) use run::{Attach, Create, NewNode, Run};
 pub(super) use servers::{Here, ServerStart, Servers};
 pub(super) use target::{AllOf, Kill, Nodes, Remove, Stop, Wait};
 pub(super) use watch::{Watch, WatchTarget};
@@ -57,6 +59,11 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: Image,
     },
+    /// Manage networks with names: nodes on one reach each other, and none on another one
+    Network {
+        #[command(subcommand)]
+        command: Network,
+    },
     /// Take a snapshot of a node with --isolation vmm: an image from which copies of it are started
     /// by `insula run`, which go on where it is
     Snapshot {
@@ -68,6 +75,8 @@ pub(super) enum Command {
     },
     /// Start a node and print its name
     Run(Box<Run>),
+    /// Check a node as `run` does and print its name, without taking anything for it: `insula start` starts it
+    Create(Box<Create>),
     /// List nodes, and containers in them
     Ps(Ps),
     /// Run a program in a Linux node, or one of this system on a node of the lightweight kernel
@@ -123,6 +132,9 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: Policy,
     },
+    /// Attach to the program that a Linux node was started for: see its output from now on, send it input and
+    /// signals, exit with its status. Of a node without a program it is as `console`
+    Attach(Attach),
     /// Open a shell in a Linux node on this terminal
     Console {
         /// The node
@@ -164,7 +176,8 @@ pub(super) enum Command {
     /// Have paused nodes go on
     #[command(visible_alias = "unpause")]
     Resume(Nodes),
-    /// Start nodes again that have stopped, from their images; running ones are left as they are
+    /// Start nodes that were created, or again those that have stopped, from their images; running ones are
+    /// left as they are
     Start(Nodes),
     /// Give a node another name; it keeps its host name
     Rename {
@@ -277,33 +290,6 @@ pub(super) enum OciPart {
     },
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Run {
-    #[command(flatten)]
-    pub(super) spec: NodeSpec,
-    #[command(flatten)]
-    pub(super) files: FilesOptions,
-    /// Files with environment variables of the program, a line each; those of --env count more
-    #[arg(long, value_name = "FILE", requires = "program")]
-    pub(super) env_file: Vec<PathBuf>,
-    /// Form of the kernel that the node starts from
-    #[arg(long, value_enum, default_value_t)]
-    pub(super) layout: Payload,
-    /// Name of the node; generated if not given
-    #[arg(long)]
-    pub(super) name: Option<Name>,
-    /// Remove the node and its log when it has stopped, unless it failed; implied for a program with
-    /// the image `lwk`
-    #[arg(long)]
-    pub(super) rm: bool,
-    /// Print how long each step of the start took
-    #[arg(long)]
-    pub(super) timing: bool,
-    /// Print JSON, timing included
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
 fn place() -> impl TypedValueParser<Value = Place> {
     OsStringValueParser::new().try_map(|text| Place::parse(&text))
 }
@@ -356,6 +342,7 @@ mod tests {
             "run --image a --memory 3M",
             "run --image a --name -x",
             "run --image a --colour red",
+            "create --image a --timing",
             "run --image a --device nvme0",
             "run --image a --force-device",
             "run --image a --restart sometimes",
@@ -398,9 +385,9 @@ mod tests {
         let Command::Run(run) = Cli::parse_from(text.split_whitespace()).command else {
             panic!("another command");
         };
-        assert_eq!(run.spec.memory.len(), 2);
-        assert_eq!(run.spec.append, "-x");
+        assert_eq!(run.node.spec.memory.len(), 2);
+        assert_eq!(run.node.spec.append, "-x");
         let cores = CoreRequest::List(CpuList(vec![3, 1]));
-        assert_eq!(run.spec.cores(), cores);
+        assert_eq!(run.node.spec.cores(), cores);
     }
 }

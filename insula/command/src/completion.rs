@@ -12,6 +12,8 @@ use insula_abi as abi;
 use insula_base::root::Root;
 use insula_driver::{CallError, Driver};
 use insula_image::installed_releases;
+use insula_node::created_names;
+use insula_node::networks::network_names;
 use insula_postmortem::Store;
 
 use super::{Failure, output};
@@ -66,12 +68,12 @@ fn with_candidates(command: Command) -> Command {
 fn candidates_of(argument: Arg) -> Arg {
     let word = argument.get_value_names().and_then(<[_]>::first);
     let candidates = match word.map(AsRef::<str>::as_ref) {
-        Some("NODE") => ArgValueCandidates::new(|| names(Driver::node_names)),
-        Some("NODE|CONTAINER") => ArgValueCandidates::new(|| {
-            let nodes = names(Driver::node_names).into_iter();
-            nodes.chain(containers()).collect()
-        }),
+        Some("NODE") => ArgValueCandidates::new(nodes),
+        Some("NODE|CONTAINER") => {
+            ArgValueCandidates::new(|| nodes().into_iter().chain(containers()).collect())
+        }
         Some("PID|CONTAINER") => ArgValueCandidates::new(containers),
+        Some("NETWORK") => ArgValueCandidates::new(networks),
         Some("IMAGE") => ArgValueCandidates::new(|| names(Driver::image_names)),
         Some("DUMP") => ArgValueCandidates::new(dumps),
         Some("RELEASE") => ArgValueCandidates::new(releases),
@@ -88,6 +90,23 @@ fn names(list: fn(&Driver) -> Result<Vec<abi::Name>, CallError>) -> Vec<Completi
         .flatten()
         .filter_map(|name| name.to_str().ok());
     names.map(CompletionCandidate::new).collect()
+}
+
+/// Nodes, also those that were not started yet.
+fn nodes() -> Vec<CompletionCandidate> {
+    let created = created_names(&Root::default()).into_iter();
+    let created = created.map(|name| CompletionCandidate::new(name.to_string()));
+    names(Driver::node_names)
+        .into_iter()
+        .chain(created)
+        .collect()
+}
+
+fn networks() -> Vec<CompletionCandidate> {
+    let names = network_names(&Root::default()).into_iter();
+    names
+        .map(|name| CompletionCandidate::new(name.to_string()))
+        .collect()
 }
 
 fn containers() -> Vec<CompletionCandidate> {

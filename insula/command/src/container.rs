@@ -52,8 +52,15 @@ pub(super) fn find(context: &Context, name: &Name) -> Result<Option<ContainerRec
     Ok(container::find(Driver::open, &context.root, name)?)
 }
 
-/// The error of a node that would have a container's name.
-pub(super) fn has_name(name: &Name) -> Error {
+/// Refuses a node's name that a container has.
+pub(super) fn check_name(context: &Context, name: Option<&Name>) -> Result<(), Failure> {
+    match name {
+        Some(name) if find(context, name)?.is_some() => Err(has_name(name).into()),
+        _ => Ok(()),
+    }
+}
+
+fn has_name(name: &Name) -> Error {
     Error::new(format!("the name '{name}' is that of a container"))
         .untouched()
         .hint("choose another: `insula ps` lists them")

@@ -6,14 +6,26 @@ use std::path::{Path, PathBuf};
 use insula_base::error::Error;
 use insula_node::Variable;
 
+use super::cli::NewNode;
+
 /// Begins a line that is a comment.
 const COMMENT: char = '#';
+
+/// Adds the variables of a new node's files before its own ones, which count more.
+///
+/// # Errors
+/// As those of [`read_all`].
+pub(super) fn add_to(node: &mut NewNode) -> Result<(), Error> {
+    let given = read_all(&node.env_file)?;
+    node.spec.env.splice(0..0, given);
+    Ok(())
+}
 
 /// The variables of the files, in their order.
 ///
 /// # Errors
 /// A file that cannot be read, or a line that is no variable; nothing was touched.
-pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Variable>, Error> {
+fn read_all(paths: &[PathBuf]) -> Result<Vec<Variable>, Error> {
     let mut variables = Vec::new();
     for path in paths {
         let text = fs::read_to_string(path);

@@ -152,6 +152,29 @@ examples! {
     "insula-image-rm": {
         "Free the memory of an image" => ["insula image rm debian"],
     }
+    "insula-network": {
+        "A database that only the nodes of its network reach, and a server on it" => [
+            "insula network create back --internal",
+            "insula run --image debian --network back --name db",
+            "insula run --image debian --network back --name web",
+            "insula network ls",
+        ],
+    }
+    "insula-network-create": {
+        "Choose its addresses" => ["insula network create front --subnet 172.20.0.0/16"],
+    }
+    "insula-network-ls": {
+        "Show which nodes are on which network" => ["insula network ls"],
+    }
+    "insula-network-inspect": {
+        "Show in a script who is on a network" => ["insula network inspect back"],
+    }
+    "insula-network-rm": {
+        "Remove a network" => ["insula network rm back"],
+    }
+    "insula-network-prune": {
+        "Remove all networks without nodes" => ["insula network prune"],
+    }
     "insula-snapshot": {
         "A node that has booted, and two copies of it" => [
             "insula run --image debian --isolation vmm --name first",
@@ -173,6 +196,12 @@ examples! {
         "Add to the kernel command line" => ["insula run --image debian --append quiet"],
         "Have its supervisor watch it, and start it again when it has an oops" => [
             "insula run --image debian --watch all --watch oops=restart",
+        ],
+    }
+    "insula-create": {
+        "Check a node now, and start it later" => [
+            "insula create --image debian --name web --cpus 2 --memory 512M",
+            "insula start web",
         ],
     }
     "insula-stats": {
@@ -278,6 +307,13 @@ examples! {
         "Compare the policies with the best that could have been done on that day" => [
             "insula policy simulate --trace day.trace",
         ],
+    }
+    "insula-attach": {
+        "Type to the program of a node; ctrl-p ctrl-q leaves it" => [
+            "insula run --image debian --rootfs / --overlay --interactive --tty --name shell -- bash",
+            "insula attach shell",
+        ],
+        "Only see what it prints" => ["insula attach --no-stdin --sig-proxy=false shell"],
     }
     "insula-console": {
         "A shell in a Linux node" => ["insula console web"],
@@ -385,52 +421,4 @@ examples! {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::{CommandFactory, Parser};
-
-    use super::super::cli::Cli;
-
-    /// Every example is accepted.
-    #[test]
-    fn examples_are_well_formed() {
-        let lines = ALL.iter().flat_map(|(_, examples)| *examples);
-        for line in lines.flat_map(|example| example.lines) {
-            let (_, words) = line.split_once("insula ").unwrap();
-            let (words, _) = words.split_once([')', '>']).unwrap_or((words, ""));
-            let words = ["insula"].into_iter().chain(words.split_whitespace());
-            Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
-        }
-    }
-
-    /// Every page has an example.
-    #[test]
-    fn each_command_has_examples() {
-        fn check(command: &clap::Command) {
-            let page = command.get_display_name().unwrap_or(command.get_name());
-            assert!(!of(page).is_empty(), "{page} has no example: add one above");
-            let children = command.get_subcommands();
-            children
-                .filter(|child| !child.is_hide_set())
-                .for_each(check);
-        }
-        let mut cli = Cli::command().disable_help_subcommand(true);
-        cli.build();
-        check(&cli);
-    }
-
-    /// Every example belongs to a command.
-    #[test]
-    fn examples_belong_to_commands() {
-        let mut cli = Cli::command();
-        cli.build();
-        for (page, _) in ALL {
-            let mut command = &cli;
-            for word in page.split('-').skip(1) {
-                command = command
-                    .find_subcommand(word)
-                    .unwrap_or_else(|| panic!("{page} belongs to no command"));
-            }
-        }
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use insula_exec::program::{self, ProgramRequest};
 use insula_image::BUILT_IN;
 use insula_node::{self as node, Variable};
 
-use super::cli::{Exec, Run};
+use super::cli::{Exec, NewNode, Run};
 use super::{Context, Failure, output};
 
 /// Exit status of a failure of Insula itself.
@@ -33,6 +33,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             &AgentExec {
                 at: &at,
                 container: container.as_ref(),
+                begins: None,
                 user: options.user.as_deref(),
                 words: &options.words,
                 environment: &options.environment,
@@ -62,7 +63,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
 }
 
 /// Whether a node is to be started for a program of this system.
-pub(super) fn is_once(options: &Run) -> bool {
+pub(super) fn is_once(options: &NewNode) -> bool {
     let is_built_in = |image: &Name| image.as_str() == BUILT_IN;
     options.spec.program.is_some() && options.spec.image.as_ref().is_some_and(is_built_in)
 }
@@ -70,18 +71,20 @@ pub(super) fn is_once(options: &Run) -> bool {
 /// Starts a node for one program and becomes that program. If it cannot be started, the node is
 /// removed again.
 pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
-    let words = options.spec.program.take().unwrap_or_default();
-    let environment = std::mem::take(&mut options.spec.env);
+    let words = options.node.spec.program.take().unwrap_or_default();
+    let environment = std::mem::take(&mut options.node.spec.env);
     let pair = |one: Variable| (one.name.into(), one.value.into());
     let environment: Vec<_> = environment.into_iter().map(pair).collect();
-    let directory = options.spec.workdir.take();
+    let directory = options.node.spec.workdir.take();
+    // It has this command's own.
+    (options.node.spec.interactive, options.node.spec.tty) = (false, false);
     // From its working directory a relative path is another one.
     if directory.is_none()
         && let Err(failure) = program::resolve(&words)
     {
         return Ok(refused(&failure));
     }
-    let name = super::node::start_for_a_program(context, options)?;
+    let name = super::node::start_for_a_program(context, options.node)?;
     let failure = become_program(
         context,
         &ProgramRequest {
@@ -125,6 +128,7 @@ pub(super) fn console(
     let request = AgentExec {
         at: &at,
         container: container.as_ref(),
+        begins: None,
         user: None,
         words: &[],
         environment: &[],

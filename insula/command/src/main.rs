@@ -1,9 +1,11 @@
 //! The `insula` command: parses, calls the libraries, prints.
 
+mod attach;
 mod cli;
 mod completion;
 mod compose;
 mod container;
+mod create;
 mod env_file;
 mod events;
 mod examples;
@@ -13,6 +15,7 @@ mod logs;
 mod machine;
 mod manual;
 mod migrate;
+mod network;
 mod node;
 mod oci;
 mod output;
@@ -106,13 +109,17 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Machine { command } => return machine::machine(context, command),
         Command::Image { command } => image::image(context, command)?,
+        Command::Network { command } => return network::network(context, command),
         Command::Run(mut options) => {
-            let given = env_file::read_all(&options.env_file)?;
-            options.spec.env.splice(0..0, given);
-            if exec::is_once(&options) {
+            env_file::add_to(&mut options.node)?;
+            if exec::is_once(&options.node) {
                 return exec::run_once(context, *options);
             }
             node::run(context, *options)?
+        }
+        Command::Create(mut options) => {
+            env_file::add_to(&mut options.node)?;
+            create::create(context, *options)?
         }
         Command::Snapshot { node, name } => snapshot::snapshot(context, &node, &name)?,
         Command::Exec(options) => return exec::exec(context, &options),
@@ -135,6 +142,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Servers { command } => servers::servers(context, command)?,
         Command::Policy { command } => policy::policy(context, &command)?,
+        Command::Attach(options) => return attach::attach(context, &options),
         Command::Console { name, detach_keys } => {
             return exec::console(context, &name, detach_keys);
         }
@@ -162,7 +170,10 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             return node::each(&names, |name| node::resume(context, name));
         }
         Command::Start(Nodes { names, all }) => {
-            let names = named(context, names, all, node::can_be_started)?;
+            let mut names = named(context, names, all, node::can_be_started)?;
+            if all.all {
+                names.extend(create::names(context)?);
+            }
             return node::each(&names, |name| node::start(context, name));
         }
         Command::Rename { name, new } => node::rename(context, &name, &new)?,
@@ -172,9 +183,12 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Update(options) => node::update(context, &options)?,
         Command::Rm(Remove { names, all, force }) => {
-            let names = named(context, names, all, |node| {
+            let mut names = named(context, names, all, |node| {
                 force || node.is_stopped() && !node.is_restarting()
             })?;
+            if all.all {
+                names.extend(create::names(context)?);
+            }
             return node::each(&names, |name| node::remove(context, name, force));
         }
         Command::Port(options) => port::port(context, &options)?,

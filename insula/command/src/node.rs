@@ -22,19 +22,16 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
-use super::cli::{Inspect, Run, Update};
-use super::{Context, Failure, container, output, snapshot};
+use super::cli::{Inspect, NewNode, Run, Update};
+use super::create::CreatedDetails;
+use super::{Context, Failure, container, create, output, snapshot};
 use crate::report::{Align, Table, duration};
 use details::NodeDetails;
 
 pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
     let (json, timing) = (options.json, options.timing);
-    let request = request(options)?;
-    if let Some(name) = &request.name
-        && container::find(context, name)?.is_some()
-    {
-        return Err(container::has_name(name).into());
-    }
+    let request = request(options.node)?;
+    container::check_name(context, request.name.as_ref())?;
     let driver = context.driver()?;
     let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
     if started.is_copy {
@@ -63,7 +60,10 @@ pub(super) fn note_started(started: &Started) {
 }
 
 /// Starts a node that powers off when the last of its programs has exited, and is removed then.
-pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result<Name, Failure> {
+pub(super) fn start_for_a_program(
+    context: &Context,
+    mut options: NewNode,
+) -> Result<Name, Failure> {
     let append = &mut options.spec.append;
     *append = [append.as_str(), delegation::ONCE]
         .join(" ")
@@ -80,8 +80,8 @@ pub(super) fn start_for_a_program(context: &Context, mut options: Run) -> Result
     Ok(started.name.parse()?)
 }
 
-fn request(options: Run) -> Result<RunRequest, Failure> {
-    let Run {
+pub(super) fn request(options: NewNode) -> Result<RunRequest, Failure> {
+    let NewNode {
         mut spec,
         files,
         layout,
@@ -112,6 +112,7 @@ fn request(options: Run) -> Result<RunRequest, Failure> {
         spec,
         described: None,
         remove: rm,
+        is_created: false,
     })
 }
 
@@ -188,6 +189,7 @@ pub(super) fn supervise(context: &Context, names: &[Name]) -> Result<(), Failure
 #[serde(untagged)]
 pub(super) enum Inspected {
     Node(Box<NodeDetails>),
+    Created(Box<CreatedDetails>),
     Container(Box<ContainerView>),
 }
 
@@ -196,6 +198,9 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
     let shown = options.names.iter().map(|name| {
         if let Some(container) = container::inspect(context, name)? {
             return Ok(Inspected::Container(Box::new(container)));
+        }
+        if let Some(created) = create::find(context, name)? {
+            return Ok(Inspected::Created(Box::new(created.into())));
         }
         let details = NodeDetails::read(&observe(&driver, name)?);
         let details = details.map_err(|error| match error.errno {
@@ -247,6 +252,9 @@ pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Fa
 }
 
 pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
+    if let Some(created) = create::find(context, name)? {
+        return create::start(context, &created);
+    }
     let driver = context.driver()?;
     let handle = node::find(&driver, name)?;
     if !handle.is_stopped() {
@@ -265,6 +273,9 @@ pub(super) fn start(context: &Context, name: &Name) -> Result<(), Failure> {
     if let Some(container) = container::find(context, name)? {
         return Err(container::cannot_start(&container).into());
     }
+    if let Some(created) = create::find(context, name)? {
+        return create::start(context, &created);
+    }
     let driver = context.driver()?;
     match can_be_started(&node::find(&driver, name)?) {
         true => Ok(supervisor::restart(&driver, &context.root, name)?),
@@ -273,9 +284,7 @@ pub(super) fn start(context: &Context, name: &Name) -> Result<(), Failure> {
 }
 
 pub(super) fn rename(context: &Context, name: &Name, new: &Name) -> Result<(), Failure> {
-    if container::find(context, new)?.is_some() {
-        return Err(container::has_name(new).into());
-    }
+    container::check_name(context, Some(new))?;
     if let Some(container) = container::find(context, name)? {
         return Err(container::cannot_rename(&container).into());
     }
@@ -345,6 +354,9 @@ pub(super) fn resume(context: &Context, name: &Name) -> Result<(), Failure> {
 pub(super) fn remove(context: &Context, name: &Name, force: bool) -> Result<(), Failure> {
     if let Some(container) = container::find(context, name)? {
         return container::remove(context, &container, force);
+    }
+    if create::remove(context, name)? {
+        return Ok(());
     }
     Ok(remove_node(&context.driver()?, &context.root, name, force)?)
 }

@@ -6,10 +6,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Each with the way to do it here.
 const COMMANDS: &[(&[&str], &str)] = &[
     (
-        &["attach"],
-        "`insula console NODE` opens a shell, `insula logs --follow NODE` shows its output",
-    ),
-    (
         &["build", "pull"],
         "`insula image build` makes an image of an installed kernel, `insula image add` of any",
     ),
@@ -21,7 +17,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["compose", "kube", "play", "pod"],
         "`insula up` starts the nodes and servers of a file",
     ),
-    (&["create"], "`insula run` starts a node at once"),
     (
         &["export"],
         "`insula checkpoint --export` writes a container to a folder",
@@ -42,10 +37,6 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["login", "logout", "push", "search"],
         "there are no registries: images are of kernels of this system",
-    ),
-    (
-        &["network"],
-        "nodes and base have one network: see --ip and --publish of `insula run`",
     ),
     (&["rmi"], "`insula image rm` removes images"),
     (&["save"], "`insula image save` writes an image to a file"),

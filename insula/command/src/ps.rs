@@ -11,20 +11,24 @@ use insula_node::{Handle, NodeView};
 
 use super::cli::Ps;
 use super::node::observe_all;
-use super::{Context, Failure, container, output};
+use super::{Context, Failure, container, create, output};
 use crate::report::{Align, Table, duration};
 
 pub(super) use filter::Filter;
 use filter::Filters;
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
-    let handles = observe_all(&context.driver()?)?;
+    let driver = context.driver()?;
+    let handles = observe_all(&driver)?;
     let filters = Filters(&options.filter);
     let mut containers = container::list(context, &handles)?;
     containers.retain(|one| filters.have_container(one));
     let all = options.all || filters.are_of_state();
     let listed = handles.iter().filter(|handle| all || is_listed(handle));
     let mut views: Vec<_> = listed.map(Handle::view).collect();
+    if all {
+        views.extend(create::views(&driver, context)?);
+    }
     if options.json {
         // A container is shown with its node.
         views.retain(|view| filters.have_node(view) || has_one_of(view, &containers));
@@ -79,7 +83,7 @@ fn table(views: &[NodeView]) -> Table {
         table.row([
             view.name.clone(),
             state_text(view),
-            view.cpus.to_string(),
+            cores_text(view),
             memory_text(view),
             or_dash(&view.image),
             or_dash(&view.release),
@@ -89,8 +93,19 @@ fn table(views: &[NodeView]) -> Table {
     table
 }
 
+/// A node's cores; `-` before its first start.
+fn cores_text(view: &NodeView) -> String {
+    match view.cpus.0.is_empty() {
+        true => "-".to_owned(),
+        false => view.cpus.to_string(),
+    }
+}
+
 /// The size of a node's memory; of a copy's also what it does not share.
 fn memory_text(view: &NodeView) -> String {
+    if view.memory_bytes == 0 {
+        return "-".to_owned();
+    }
     let (all, own) = (Size(view.memory_bytes), Size(view.own_memory_bytes));
     match own == all {
         true => all.to_string(),
@@ -213,6 +228,12 @@ pub(super) mod tests {
             }],
             ..view("degraded", None)
         };
+        let created = NodeView {
+            name: "later".into(),
+            state: "created",
+            image: Some("debian".into()),
+            ..NodeView::default()
+        };
         let violating = NodeView {
             violation: Some("port 0xcf9".into()),
             ..view("tenant", Some("violation"))
@@ -236,6 +257,7 @@ pub(super) mod tests {
             degraded,
             violating,
             ill,
+            created,
         ];
         insta::assert_snapshot!(table(&views));
     }

@@ -7,6 +7,7 @@ use insula_compose::Report;
 use insula_exec::upgrade::{Planned, UpgradeEvent};
 use insula_machine::MachineView;
 use insula_node::events::NodeEvent;
+use insula_node::networks::NetworkView;
 use insula_node::stats::NodeStats;
 use insula_node::{LogRecord, NodeView, Started};
 use insula_policy::Sample;
@@ -42,6 +43,17 @@ struct Outputs {
     inspect: Vec<Inspected>,
     /// `insula run --json`
     run: Started,
+    /// `insula create --json`
+    create: NodeView,
+    /// `insula network create --json`
+    #[schemars(rename = "network create")]
+    network_create: NetworkView,
+    /// `insula network ls --json`
+    #[schemars(rename = "network ls")]
+    network_ls: Vec<NetworkView>,
+    /// `insula network inspect`
+    #[schemars(rename = "network inspect")]
+    network_inspect: Vec<NetworkView>,
     /// `insula update --json`
     update: NodeView,
     /// `insula stats --json`

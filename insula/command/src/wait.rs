@@ -70,7 +70,7 @@ fn status_of_container(
 }
 
 /// The status of a node that has stopped for that reason.
-fn status_of(reason: Reason) -> u8 {
+pub(super) fn status_of(reason: Reason) -> u8 {
     match reason {
         Reason::POWER_OFF | Reason::RESET | Reason::HALTED => 0,
         Reason::STOPPED | Reason::KILLED | Reason::BASE => KILLED,

@@ -6,10 +6,12 @@ use std::path::Path;
 
 use insula_agent::options::Options;
 use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::name::Name;
 use insula_rules::Rules;
 
-use super::watch;
 use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
+use super::{networks, watch};
 use crate::attachment::{DiskFile, Networking, Volume};
 
 /// Word on the lightweight kernel's command line that lets its programs use ports.
@@ -28,6 +30,29 @@ pub struct Attachments {
     pub network: Option<Networking>,
     /// What it is watched for, if it is.
     pub watch: Option<Rules>,
+}
+
+/// A node's network, looked up if it has a name.
+fn network(spec: &NodeSpec) -> Result<Option<Networking>, Error> {
+    let Some(mut network) = spec.networking() else {
+        return Ok(None);
+    };
+    if let Some(name) = spec.network.name() {
+        let named = networks::find(&Root::default(), name)?;
+        if named.internal && !network.publish.is_empty() {
+            return Err(not_published(name));
+        }
+        network.named = Some(named);
+    }
+    Ok(Some(network))
+}
+
+fn not_published(name: &Name) -> Error {
+    let what = format!("the network '{name}' is internal: no port leads to a node on it");
+    Error::new(what)
+        .untouched()
+        .about("publish")
+        .hint("choose another network, or remove --publish")
 }
 
 impl Attachments {
@@ -54,7 +79,7 @@ impl Attachments {
             volumes,
             disks: NodeRoot::before(root.as_ref(), disks),
             root,
-            network: spec.networking(),
+            network: network(spec)?,
             watch: watch::rules(spec)?,
         })
     }
@@ -79,6 +104,8 @@ impl Attachments {
                 .words()
                 .map(|word| word.as_bytes().to_owned())
                 .collect(),
+            interactive: spec.interactive,
+            terminal: spec.tty,
             ..Options::default()
         };
         let ports = if spec.allow_ioperm { ALLOW_PORTS } else { "" };

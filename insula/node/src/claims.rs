@@ -14,11 +14,13 @@ use insula_base::state::{self, Lock};
 use insula_driver::Driver;
 use insula_driver::name::{self, Name};
 
-use super::{Attachments, Handle, RunRequest, all};
-use crate::attachment::{self, DiskFile, Networking, Publish, can_be_requested, free_address};
+use super::{Attachments, Handle, RunRequest, all, networks};
+use crate::attachment::{
+    self, DiskFile, Link, Networking, Publish, can_be_requested, free_address,
+};
 
-/// Name of the lock held while a node with claims is created.
-const LOCK: &str = "claims";
+/// Name of the lock held while a node with claims is created, and while networks are.
+pub(super) const LOCK: &str = "claims";
 
 /// A claim that two nodes share. A stopped node keeps its claims, since it may be restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,14 +65,28 @@ fn unavailable(option: &'static str, what: String) -> Error {
 }
 
 /// The address cannot be requested.
-fn outside(address: Ipv4Addr) -> Error {
+fn outside(address: Ipv4Addr, on: Option<Network>) -> Error {
+    let (first, last) = match on {
+        Some(network) => (network.nth(2), network.nth(255)),
+        None => ([10, 78, 0, 2].into(), [10, 78, 0, 255].into()),
+    };
+    let like = match on {
+        Some(_) => "",
+        None => ", or the like of the network that nodes have",
+    };
     Error::new(format!("a node cannot have the address {address}"))
         .untouched()
         .about("ip")
-        .hint(
-            "request one from 10.78.0.2 to 10.78.0.255, or the like of the network that nodes have, or none to have \
-             one assigned",
-        )
+        .hint(format!(
+            "request one from {first} to {last}{like}, or none to have one assigned"
+        ))
+}
+
+fn changed(name: &Name) -> Error {
+    Error::new(format!("the network '{name}' has just been changed"))
+        .untouched()
+        .about("network")
+        .hint("try again")
 }
 
 fn disk_twice(option: &'static str, disk: &DiskFile) -> Error {
@@ -111,7 +127,27 @@ pub(super) fn check(driver: &Driver, root: &Root, request: &RunRequest) -> Resul
 
 /// The network for a node that wants this.
 fn network_of(root: &Root, nodes: &[Handle], wanted: &Networking) -> Result<Network, Error> {
-    attachment::network(root, addresses(nodes), wanted.address)
+    let Some(named) = &wanted.named else {
+        let others = networks::subnets(root)?;
+        return attachment::network(root, default_addresses(nodes), &others, wanted.address);
+    };
+    // It may have been removed since, and another one created.
+    if networks::find(root, &named.name)? != *named {
+        return Err(changed(&named.name));
+    }
+    attachment::check_hidden(root, named.subnet.0, &named.bridge)?;
+    Ok(named.subnet.0)
+}
+
+/// Refuses the network that a stopped node has had, if the base has come to reach another one at its addresses.
+///
+/// # Errors
+/// What it would hide; nothing was touched.
+pub(super) fn check_network(root: &Root, network: &Networking, id: u32) -> Result<(), Error> {
+    let Link {
+        bridge, network, ..
+    } = network.link(id);
+    attachment::check_hidden(root, network, &bridge)
 }
 
 /// Returns the network of nodes and containers, for a container without an address, or that wants one.
@@ -123,7 +159,8 @@ pub fn current_network(
     root: &Root,
     wanted: Option<Ipv4Addr>,
 ) -> Result<Network, Error> {
-    attachment::network(root, addresses(&all(driver)?), wanted)
+    let others = networks::subnets(root)?;
+    attachment::network(root, default_addresses(&all(driver)?), &others, wanted)
 }
 
 fn check_against(nodes: &[Handle], request: &RunRequest) -> Result<(), Error> {
@@ -177,6 +214,20 @@ pub(super) fn take(
     })
 }
 
+/// The addresses of nodes on the network of all.
+pub(super) fn default_addresses(nodes: &[Handle]) -> BTreeSet<Ipv4Addr> {
+    let is_on = |handle: &&Handle| {
+        let record = handle.record.as_ref();
+        let network = record.and_then(|record| record.network.as_ref());
+        network.is_some_and(|network| network.named.is_none())
+    };
+    let address = |handle: &Handle| {
+        let network = handle.record.as_ref()?.network.as_ref()?;
+        Some(network.address(handle.info.id))
+    };
+    nodes.iter().filter(is_on).filter_map(address).collect()
+}
+
 /// The addresses of all nodes.
 fn addresses(nodes: &[Handle]) -> BTreeSet<Ipv4Addr> {
     let address = |handle: &Handle| {
@@ -206,6 +257,11 @@ impl Claims<'_> {
         }
     }
 
+    fn named_subnet(&self) -> Option<Network> {
+        let named = self.network?.named.as_ref()?;
+        Some(named.subnet.0)
+    }
+
     fn address(&self) -> Option<Ipv4Addr> {
         self.network.and_then(|network| network.address)
     }
@@ -216,9 +272,9 @@ impl Claims<'_> {
     /// What the node cannot have; nothing was touched.
     pub fn check(&self) -> Result<(), Error> {
         if let Some(address) = self.address()
-            && !can_be_requested(address)
+            && !can_be_requested(address, self.named_subnet())
         {
-            return Err(outside(address));
+            return Err(outside(address, self.named_subnet()));
         }
         if let Some(disk) = find_conflict(self.disks, DiskFile::conflicts_with) {
             return Err(disk_twice(self.option_of(disk), disk));
@@ -259,6 +315,7 @@ mod tests {
         Networking {
             publish: Vec::new(),
             address: Some(address.parse().unwrap()),
+            named: None,
         }
     }
 
@@ -316,6 +373,7 @@ mod tests {
             let network = Networking {
                 publish,
                 address: None,
+                named: None,
             };
             of(Some(&network), &[]).check().is_ok()
         };

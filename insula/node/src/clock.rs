@@ -1,4 +1,4 @@
-//! The base's clock, as a node of Linux gets it at its start.
+//! The base's clock, as a node of Linux gets it at its start and from time to time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,8 @@ use insula_driver::tsc;
 const READINGS: u32 = 8;
 
 /// The time now, at a value of the time stamp counter, whose frequency is `tsc_khz`.
-pub(super) fn now(tsc_khz: u32) -> Clock {
+#[must_use]
+pub fn now(tsc_khz: u32) -> Clock {
     let readings = (0..READINGS).map(|_| reading(tsc_khz));
     let best = readings.min_by_key(|&(took, _)| took);
     best.map_or_else(|| reading(tsc_khz).1, |(_, clock)| clock)

@@ -22,14 +22,15 @@ use nix::errno::Errno;
 
 use super::claims;
 use super::copy_memory::pair;
-use super::naming::pick_name;
+use super::naming::{check_still_free, pick_name};
 use super::root_image::SharedImage;
 use super::run::{CHOICES_MAX, GIVEN_BACK, Started, call_failed, contended, module_failed};
 use super::timing::{Timing, ticks_to_ns};
 use super::{
-    CopyRecord, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord, RunRequest, spec,
+    CopyRecord, NetworkSpec, NodeRecord, NodeSpec, RestartRecord, RootImage, RootImageRecord,
+    RunRequest, spec,
 };
-use crate::attachment::CopiedDisks;
+use crate::attachment::{CopiedDisks, Networking};
 use crate::cores::{ChosenCore, CoreRequest, Cores};
 use crate::generation;
 use crate::isolation::{self, Isolation, Monitor};
@@ -79,7 +80,7 @@ pub(super) fn start(
 }
 
 /// Refuses what a copy cannot have, or not of this machine, before anything is taken.
-fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
+pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
     let (name, snapshot) = (&image.name, &image.description);
     let spec = &request.spec;
     let count = snapshot.cpus.len();
@@ -92,7 +93,7 @@ fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
         image: None,
         cpus: None,
         cpu_list: None,
-        network: false,
+        network: NetworkSpec::None,
         ip: None,
         publish: Vec::new(),
         dump_on_crash: false,
@@ -125,7 +126,12 @@ fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
 fn with_attachments(request: &RunRequest, record: &NodeRecord, disks: &CopiedDisks) -> RunRequest {
     let mut request = request.clone();
     let asked = request.attachments.network.take();
-    request.attachments.network = record.network.is_some().then(|| asked.unwrap_or_default());
+    request.attachments.network = record.network.as_ref().map(|network| {
+        asked.unwrap_or_else(|| Networking {
+            named: network.named.clone(),
+            ..Networking::default()
+        })
+    });
     request.attachments.disks.clone_from(&disks.disks);
     request
 }
@@ -189,11 +195,12 @@ impl Copy<'_> {
     /// Takes cores, and attaches memory and monitor; retries if another process takes the cores first.
     fn create(&self) -> Result<Created, Error> {
         for _ in 0..CHOICES_MAX {
-            let name = pick_name(self.driver, self.request.name.as_ref())?;
+            let name = pick_name(self.driver, self.root, self.request)?;
             let (_, cpus) = self.driver.machine().map_err(module_failed)?;
             let available = Cores::new(&Topology::read(self.root), &cpus);
             let chosen = available.choose(&self.cores(), None)?;
             if let Some(node) = self.create_on(&name, &chosen)? {
+                check_still_free(self.root, self.request, &name)?;
                 let half = available.split_cores(&chosen);
                 return Ok((node, name, chosen, half));
             }
@@ -232,11 +239,7 @@ impl Copy<'_> {
         self.shared.map_or(Ok(()), |shared| shared.share_with(node))
     }
 
-    fn record(
-        &self,
-        apic_ids: &[u32],
-        network: Option<&crate::attachment::Networking>,
-    ) -> NodeRecord {
+    fn record(&self, apic_ids: &[u32], network: Option<&Networking>) -> NodeRecord {
         let request = self.request;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         NodeRecord {
@@ -244,7 +247,10 @@ impl Copy<'_> {
             spec: NodeSpec {
                 isolation: Isolation::Vmm,
                 memory: self.record.spec.memory.clone(),
-                network: network.is_some(),
+                network: match network {
+                    Some(network) => network.spec(),
+                    None => NetworkSpec::None,
+                },
                 ..request.spec.clone()
             },
             cpus: apic_ids.to_vec(),

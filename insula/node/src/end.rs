@@ -10,6 +10,7 @@ use insula_driver::name::Name;
 use insula_driver::{CallError, Driver};
 use nix::errno::Errno;
 
+use super::created::forget_created;
 use super::events::{NodeEvent, Status};
 use super::findings::forget_findings;
 use super::power_button::press;
@@ -120,6 +121,8 @@ pub fn remove(driver: &Driver, name: &Name, force: bool) -> Result<(), Error> {
     })?;
     let root = Root::default();
     forget_findings(&root, handle.info.id);
+    // That of its first start, if that was killed: else it would be there again.
+    let _ = forget_created(&root, name);
     // Best effort: the node is removed.
     let _ = NodeEvent::now(name.as_str(), Status::Remove).record(&root);
     remove_unused_disks(driver, &root);

@@ -28,6 +28,8 @@ const SIZE_MAX: u64 = 1_000_000;
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
+    /// It was created, to be started later.
+    Create,
     /// It was started.
     Start,
     /// It has ended; `reason` says why.
@@ -63,6 +65,7 @@ impl Status {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Create => "create",
             Self::Start => "start",
             Self::Died => "died",
             Self::Restart => "restart",

@@ -6,8 +6,10 @@
 //! | module | concept |
 //! |---|---|
 //! | [`spec`] | what a node is to be: options, file, record |
+//! | [`CreatedNode`] | a node that was created, and not started yet |
 //! | [`cores`], [`memory`] | requests for cores and memory, and choosing them |
 //! | [`device`] | PCI functions |
+//! | [`networks`] | networks with names |
 //! | [`attachment`] | folders, disks and the network, which the base serves by virtio |
 //! | [`isolation`], [`monitor_state`] | confinement by a monitor, and what that tells |
 //! | [`policy`] | restart policies |
@@ -16,6 +18,7 @@
 //! | [`stats`] | counters |
 //! | [`nmi`] | interrupting the cores of a Linux node, for registers and backtraces |
 
+mod agent_socket;
 mod allocate;
 pub mod attachment;
 mod attachments;
@@ -25,6 +28,7 @@ mod copy;
 mod copy_memory;
 pub mod cores;
 mod crash;
+mod created;
 pub mod delegation;
 pub mod device;
 mod dry_run;
@@ -41,6 +45,7 @@ mod log;
 pub mod memory;
 pub mod monitor_state;
 mod naming;
+pub mod networks;
 pub mod nmi;
 mod pause;
 pub mod policy;
@@ -64,9 +69,15 @@ mod variable;
 mod view;
 mod watch;
 
+pub use agent_socket::connect_to_agent;
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict, current_network};
+pub use clock::now as clock_now;
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
+pub use created::{
+    CreatedNode, create, created, created_names, find_created, forget_created, is_created,
+    remove_created,
+};
 pub use dry_run::DryRun;
 pub use end::{Stopped, kill, remove, stop, wait_for_supervisor_exit};
 pub use findings::{NodeFinding, findings, forget_findings, keep_findings};
@@ -85,7 +96,7 @@ pub use root_image::{RootImage, RootImageRecord};
 pub use run::{RunRequest, Source, Started, cannot_publish, check_start};
 pub use shared_core::{ShareBy, keep_off_shared_core, keep_proxy_off_shared_core};
 pub use snapshot::{check_snapshot, snapshot};
-pub use spec::NodeSpec;
+pub use spec::{NetworkSpec, NodeSpec};
 pub use timing::Timing;
 pub use unused_disks::remove_unused_disks;
 pub use update::{UpdateRequest, update};

@@ -1,9 +1,12 @@
 //! Names of nodes: which can be given, and choosing one.
 
 use insula_base::error::{Error, Kind};
+use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::{self, Name};
 
+use super::RunRequest;
+use super::created::{created_names, has_file};
 use super::run::module_failed;
 
 /// What stands for the base where nodes are named: no node is called so.
@@ -20,14 +23,31 @@ pub(super) fn check_name(name: &Name) -> Result<(), Error> {
 }
 
 /// The name that is asked for, if no node has it; any that is free if none is.
-pub(super) fn pick_name(driver: &Driver, asked: Option<&Name>) -> Result<Name, Error> {
+pub(super) fn pick_name(driver: &Driver, root: &Root, request: &RunRequest) -> Result<Name, Error> {
+    let asked = request.name.as_ref();
     asked.map_or(Ok(()), check_name)?;
     let names = driver.node_names().map_err(module_failed)?;
-    let taken: Vec<String> = names.iter().map(name::text).collect();
+    let mut taken: Vec<String> = names.iter().map(name::text).collect();
+    if !request.is_created {
+        taken.extend(created_names(root).iter().map(Name::to_string));
+    }
     match asked {
         None => Ok(Name::generate(&taken)),
         Some(name) if taken.iter().any(|one| one == name.as_str()) => Err(name_taken(name)),
         Some(name) => Ok(name.clone()),
+    }
+}
+
+/// Refuses the name of a node that the module has now, if another command has created one of that name
+/// since it was picked.
+pub(super) fn check_still_free(
+    root: &Root,
+    request: &RunRequest,
+    name: &Name,
+) -> Result<(), Error> {
+    match !request.is_created && has_file(root, name) {
+        true => Err(name_taken(name)),
+        false => Ok(()),
     }
 }
 

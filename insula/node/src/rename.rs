@@ -6,6 +6,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use nix::errno::Errno;
 
+use super::created::{self, find_created, has_file};
 use super::events::{NodeEvent, Status};
 use super::naming::{check_name, name_taken};
 use super::view::find;
@@ -16,6 +17,14 @@ use super::view::find;
 /// Why it was not: among others a node that a project's file describes is known by its name there.
 pub fn rename(driver: &Driver, root: &Root, name: &Name, new: &Name) -> Result<(), Error> {
     check_name(new)?;
+    if has_file(root, new) {
+        return Err(name_taken(new));
+    }
+    if let Some(node) = find_created(driver, root, name)? {
+        created::rename(driver, root, &node, new)?;
+        record(root, name, new);
+        return Ok(());
+    }
     let handle = find(driver, name)?;
     let described = handle.record.as_ref();
     if let Some(described) = described.and_then(|record| record.described.as_ref()) {
@@ -32,8 +41,12 @@ pub fn rename(driver: &Driver, root: &Root, name: &Name, new: &Name) -> Result<(
             .because(error)
             .unchanged(),
     })?;
-    // Best effort: it is done.
+    record(root, name, new);
+    Ok(())
+}
+
+/// Best effort: it is done.
+fn record(root: &Root, name: &Name, new: &Name) {
     let event = NodeEvent::now(new.as_str(), Status::Rename).with("old", name.as_str());
     let _ = event.record(root);
-    Ok(())
 }

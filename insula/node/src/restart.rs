@@ -9,6 +9,7 @@ use insula_driver::{CallError, Driver, DriverError};
 use insula_image::{Bootable, Files, LoadError};
 use nix::errno::Errno;
 
+use super::claims::check_network;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::{Handle, NodeRecord, RestartRecord, forbidden, no_record};
 use crate::device::{self, PciAddress, Selected};
@@ -143,6 +144,10 @@ impl Restart<'_> {
     fn start(&self, bootable: &Bootable) -> Result<Vec<u8>, Error> {
         let node = &self.handle.node;
         let failed = |error| self.call_failed(error);
+        if let Some(network) = &self.record.network {
+            let checked = check_network(self.root, network, self.handle.info.id);
+            checked.map_err(|error| hides_a_network(self.name, error))?;
+        }
         let (old, memory) = (self.record, node.memory().map_err(failed)?);
         let cpus: Vec<u32> = self.handle.cpus.iter().map(|cpu| cpu.apic_id).collect();
         let spares = old.room(&cpus);
@@ -270,6 +275,14 @@ fn cannot_lay_out(name: &str, error: LayoutError) -> Error {
         .because(error)
         .unchanged()
         .hint("its image may have changed: remove the node and start another")
+}
+
+/// The base has come to reach another network at its addresses: that may end, as one through a tunnel does.
+fn hides_a_network(name: &str, error: Error) -> Error {
+    error.context(cannot(name)).with_kind(Kind::Unavailable).hint(format!(
+        "remove the way there, or the node (`insula rm {name}`), and start another: it gets other addresses if no \
+         node with a network is left"
+    ))
 }
 
 fn cannot_confine(name: &str, error: ConfineError) -> Error {

@@ -20,7 +20,7 @@ use super::allocate::allocate_memory;
 use super::claims;
 use super::copy;
 use super::forbidden;
-use super::naming::pick_name;
+use super::naming::{check_still_free, pick_name};
 use super::root_image::SharedImage;
 use super::setup::{RecordTooLong, Setup, start_boot_core, write_layout};
 use super::timing::{Step, StepTimes, Timing};
@@ -62,6 +62,8 @@ pub struct RunRequest {
     pub described: Option<Described>,
     /// Whether it is removed, with its memory and log, when it has stopped without failure.
     pub remove: bool,
+    /// Whether it was created before, by its name.
+    pub is_created: bool,
 }
 
 impl RunRequest {
@@ -118,7 +120,7 @@ pub(super) fn start_once(
     {
         return copy::start(driver, root, request, &snapshot, began_tsc);
     }
-    let name = pick_name(driver, request.name.as_ref())?;
+    let name = pick_name(driver, root, request)?;
     let bootable = open(driver, &request.source)?;
     preflight(driver, root, request, &bootable)?;
     let devices = device::select(
@@ -186,7 +188,7 @@ pub(super) fn start_once(
 /// # Errors
 /// Why it would not be started.
 pub fn check_start(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
-    pick_name(driver, request.name.as_ref())?;
+    pick_name(driver, root, request)?;
     preflight(driver, root, request, &open(driver, &request.source)?)?;
     let spec = &request.spec;
     device::select(root, &spec.device, spec.isolation, spec.force_device)?;
@@ -317,6 +319,7 @@ impl Start<'_> {
             });
             match created {
                 Ok(node) => {
+                    check_still_free(self.root, self.request, &self.name)?;
                     // What confines the node describes its devices.
                     take_devices(&node, self.devices)?;
                     if let Some(monitor) = monitor {
@@ -331,7 +334,7 @@ impl Start<'_> {
                 // A core was taken, or went offline, meanwhile.
                 Err(error) if matches!(error.errno, Errno::EBUSY | Errno::ENODEV) => {}
                 Err(error) if error.errno == Errno::EEXIST => {
-                    self.name = pick_name(self.driver, self.request.name.as_ref())?;
+                    self.name = pick_name(self.driver, self.root, self.request)?;
                 }
                 Err(error) => return Err(call_failed(error)),
             }
@@ -361,7 +364,11 @@ impl Start<'_> {
 /// The error of a port of the base that cannot be opened.
 #[must_use]
 pub fn cannot_publish(publish: Publish, error: std::io::Error) -> Error {
-    Error::new(format!("the port {publish} cannot be opened"))
+    let kind = match error.kind() {
+        std::io::ErrorKind::AddrInUse => Kind::Unavailable,
+        _ => Kind::Other,
+    };
+    Error::of(kind, format!("the port {publish} cannot be opened"))
         .because(error)
         .untouched()
         .about("publish")

@@ -13,10 +13,9 @@
 use std::ffi::{OsStr, OsString};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use clap::builder::RangedI64ValueParser;
+use clap::builder::{RangedI64ValueParser, StringValueParser, TypedValueParser};
 use insula_abi::NODE_CPUS_MAX;
 use insula_base::units::{CpuList, Size};
 use insula_driver::name::Name;
@@ -25,6 +24,11 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 mod form;
+mod network;
+mod ready;
+
+pub use network::NetworkSpec;
+pub use ready::Ready;
 
 use crate::attachment::{DiskSpec, Networking, Publish, VolumeSpec};
 use crate::cores::CoreRequest;
@@ -33,6 +37,7 @@ use crate::host_name::HostName;
 use crate::isolation::Isolation;
 use crate::label::Label;
 use crate::memory::MemorySpec;
+use crate::networks::DEFAULT;
 use crate::policy::{OnHang, Policy, Restart};
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
 use crate::variable::Variable;
@@ -164,10 +169,13 @@ pub struct NodeSpec {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "is_default")]
     pub hostname: Option<HostName>,
-    /// Connect a node of an image with an agent to the network of nodes and base.
-    #[arg(long)]
+    /// Connect a node of an image with an agent to the network of nodes and base, or to the one of this name:
+    /// `insula network ls` lists them.
+    #[arg(long, value_name = "NETWORK", num_args = 0..=1)]
+    #[arg(default_value = "", default_missing_value = DEFAULT, hide_default_value = true, value_parser = network())]
     #[serde(skip_serializing_if = "is_default")]
-    pub network: bool,
+    #[cfg_attr(feature = "schemars", schemars(with = "form::BoolOrName"))]
+    pub network: NetworkSpec,
     /// Its IP address there; assigned by default.
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "is_default")]
@@ -203,6 +211,20 @@ pub struct NodeSpec {
     #[arg(short, long, value_name = "FOLDER", requires = "program")]
     #[serde(skip_serializing_if = "is_default")]
     pub workdir: Option<PathBuf>,
+    /// Give that program a standard input, which stays open: `insula attach` sends it what it reads. Only in a
+    /// node of an image with an agent.
+    #[arg(short, long, requires = "program")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub interactive: bool,
+    /// Give that program a terminal, for `insula attach`. Only in a node of an image with an agent.
+    #[arg(short, long, requires = "program")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub tty: bool,
+    /// Let a node of an image with an agent keep its clock alone; else it follows this system's, unless a program
+    /// there keeps it.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub no_clock_sync: bool,
     /// Text to append to the image's kernel command line.
     #[arg(
         long,
@@ -267,36 +289,20 @@ pub struct NodeSpec {
     pub ready: Option<Ready>,
 }
 
-/// The mark of a node that is ready.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Ready {
-    /// Text that a line of its kernel log contains once it is ready.
-    pub log: String,
-    /// Seconds after its start within which it must be ready; 60 by default.
-    #[serde(default = "ready_timeout_s")]
-    pub timeout_s: u32,
-}
-
-impl Ready {
-    /// Time from its start within which it must be ready.
-    #[must_use]
-    pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout_s.into())
-    }
-}
-
-fn ready_timeout_s() -> u32 {
-    60
-}
-
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
 fn is_memory_default(memory: &[MemorySpec]) -> bool {
     memory == [MEMORY_DEFAULT]
+}
+
+/// Parser of a network, of which an empty text is none.
+fn network() -> impl TypedValueParser<Value = NetworkSpec> {
+    StringValueParser::new().try_map(|text| match text.as_str() {
+        "" => Ok(NetworkSpec::None),
+        name => name.parse(),
+    })
 }
 
 /// Parser of a number of cores: from 1 to the most that a node can have.
@@ -330,12 +336,15 @@ impl Default for NodeSpec {
             disk: Vec::new(),
             volume: Vec::new(),
             hostname: None,
-            network: false,
+            network: NetworkSpec::None,
             ip: None,
             publish: Vec::new(),
             program: None,
             env: Vec::new(),
             workdir: None,
+            interactive: false,
+            tty: false,
+            no_clock_sync: false,
             append: String::new(),
             allow_ioperm: false,
             label: Vec::new(),
@@ -375,13 +384,14 @@ impl NodeSpec {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Its network, if it has one: an address or a port means that it does.
+    /// Its network, if it has one: an address or a port means that it does. One with a name is not looked up.
     #[must_use]
     pub fn networking(&self) -> Option<Networking> {
-        let is_on = self.network || self.ip.is_some() || !self.publish.is_empty();
+        let is_on = self.network.is_some() || self.ip.is_some() || !self.publish.is_empty();
         is_on.then(|| Networking {
             publish: self.publish.clone(),
             address: self.ip,
+            named: None,
         })
     }
 
@@ -420,7 +430,10 @@ impl NodeSpec {
     pub fn normalized(&self) -> Self {
         Self {
             cpus: self.cpus.filter(|&count| count != 1),
-            network: self.networking().is_some(),
+            network: match self.networking() {
+                Some(_) if !self.network.is_some() => NetworkSpec::Default,
+                _ => self.network.clone(),
+            },
             append: self.append.trim().to_owned(),
             after: Vec::new(),
             ready: None,

@@ -14,6 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::NodeRecord;
+use super::created::{created_names, has_file, not_started};
 use super::findings::{NodeFinding, findings};
 use crate::attachment::{self, DeviceFailure};
 use crate::label::Label;
@@ -192,11 +193,12 @@ impl Handle {
 /// Finds the node with this name.
 ///
 /// # Errors
-/// [`Kind::NoNode`], or the module's error.
+/// [`Kind::NoNode`], [`Kind::NotRunning`] of one that was only created, or the module's error.
 pub fn find(driver: &Driver, name: &Name) -> Result<Handle, Error> {
     let node = driver
         .open_node(&name.to_abi())
         .map_err(|error| match error.errno {
+            Errno::ENOENT if has_file(&Root::default(), name) => not_started(name),
             Errno::ENOENT => unknown(&missing(driver, name)),
             _ => unreadable(error),
         })?;
@@ -226,7 +228,9 @@ pub fn unreadable(error: CallError) -> Error {
 fn missing(driver: &Driver, name: &Name) -> Missing {
     // On failure there are just no suggestions.
     let nodes = driver.node_names().unwrap_or_default();
-    Missing::among(name.as_str(), nodes.iter().map(name::text))
+    let created = created_names(&Root::default()).into_iter();
+    let all = nodes.iter().map(name::text);
+    Missing::among(name.as_str(), all.chain(created.map(|one| one.to_string())))
 }
 
 /// All nodes, oldest first. Nodes removed meanwhile are left out.
@@ -250,12 +254,12 @@ fn is_gone(error: CallError) -> bool {
 }
 
 /// State of a node for users.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct NodeView {
     /// Its name.
     pub name: String,
-    /// Its id.
+    /// Its id; 0 before its first start.
     pub id: u32,
     /// State, in OCI's terms; or `paused`, as podman says.
     pub state: &'static str,

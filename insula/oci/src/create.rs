@@ -1,5 +1,6 @@
 //! `create` and `run`: a container of a bundle.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use super::arguments::Arguments;
 use super::config::Config;
 use super::mounts::{self, OF_THE_NODE, ROOTFS};
 use super::node::Network;
+use super::pod::{self, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
@@ -26,6 +28,7 @@ use super::{exit_code, no_id, node, own_words};
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
 const CONFIG: [&str; 2] = ["--config", "-f"];
 const FILE: &str = "config.json";
+const PID_FILE: &str = "--pid-file";
 
 /// Creates a container, and with the verb `run` runs it.
 ///
@@ -34,19 +37,15 @@ const FILE: &str = "config.json";
 pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCode, Error> {
     let bundle = Bundle::read(arguments)?;
     let (record, config) = bundle.container()?;
-    if container::names(&Root::default()).contains(&record.node.to_string()) {
-        return Err(has_name(&record.node));
+    if record.member.is_none() {
+        check_node(&bundle, &record)?;
     }
-    let driver = Driver::open()?;
-    let spec = NodeSpec {
-        rootfs: Some(bundle.rootfs.clone()),
-        ..record.spec.clone()
-    };
-    let request = node::request(&spec, record.kernel.as_ref(), &record.node)?;
-    insula_node::check_start(&driver, &Root::default(), &request)?;
     let state = State::of(&bundle.id);
     state.create(&record, &config)?;
-    let passed = arguments.with_option("--bundle", state.path().as_os_str(), &BUNDLE);
+    let pid_file = record.pid_file.as_os_str();
+    let passed = arguments
+        .with_option(PID_FILE, pid_file, &[PID_FILE])
+        .with_option("--bundle", state.path().as_os_str(), &BUNDLE);
     let made = make_mount_points(&bundle.rootfs).and_then(|()| match arguments.verb.as_str() {
         "run" => runtime.run_with_signals(&passed.words()),
         _ => runtime.run(&passed.words()),
@@ -56,6 +55,20 @@ pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCod
         state.remove(Some(&record));
     }
     Ok(exit_code(made?))
+}
+
+/// Checks that the container's node can be started.
+fn check_node(bundle: &Bundle, record: &Record) -> Result<(), Error> {
+    if container::names(&Root::default()).contains(&record.node.to_string()) {
+        return Err(has_name(&record.node));
+    }
+    let driver = Driver::open()?;
+    let spec = NodeSpec {
+        rootfs: Some(bundle.rootfs.clone()),
+        ..record.spec.clone()
+    };
+    let request = node::request(&spec, record.kernel.as_ref(), &record.node)?;
+    insula_node::check_start(&driver, &Root::default(), &request)
 }
 
 /// Whether the ordinary runtime has the container: then that has its end, and with it what is kept here.
@@ -73,6 +86,8 @@ struct Bundle {
     config: Config,
     /// The container's root, absolute.
     rootfs: PathBuf,
+    /// The engine's file for the id of the container's process, absolute.
+    pid_file: Option<PathBuf>,
 }
 
 impl Bundle {
@@ -106,13 +121,19 @@ impl Bundle {
             value,
             config,
             rootfs,
+            pid_file: arguments.value(&[PID_FILE]).and_then(absolute),
         })
     }
 
     /// What is kept of the container, and the configuration of the process that stands for it.
     fn container(&self) -> Result<(Record, Value), Error> {
         refuse_users(&self.config)?;
-        let name = node::name(&self.id)?;
+        let sandbox = pod::sandbox(&self.config, &self.id);
+        let node = match &sandbox {
+            Some(sandbox) => sandbox.node.clone(),
+            None => node::name(&self.id)?,
+        };
+        let member = sandbox.map(|sandbox| Member::of(&self.config, &self.id, &sandbox));
         let base = Base::read().map_err(|error| no_bundle(Path::new("/"), error))?;
         let (mounts, placed): (Vec<_>, Vec<_>) =
             mounts::place(&self.config.mounts)?.into_iter().unzip();
@@ -120,7 +141,8 @@ impl Bundle {
             .into_iter()
             .map(|mount| rewrite::resolve(mount, &self.path))
             .collect();
-        let root = State::of(&self.id).root();
+        let state = State::of(&self.id);
+        let root = state.root();
         let stand_in = StandIn {
             words: own_words(&["run", &self.id])?,
             root: &root,
@@ -133,16 +155,22 @@ impl Bundle {
         let record = Record {
             id: self.id.clone(),
             bundle: self.path.clone(),
-            node: name,
+            node,
             spec: node::spec(&self.config, &self.id, Path::new(ROOTFS))?,
             kernel: self.config.vm.kernel.clone(),
             network: Network::of(&self.config),
             process: self.config.process.clone().unwrap_or_default(),
             mounts: placed,
             base,
+            pid_file: self.pid_file.clone().unwrap_or_else(|| state.pid_file()),
+            member: member.transpose()?,
         };
         Ok((record, config))
     }
+}
+
+fn absolute(path: &OsStr) -> Option<PathBuf> {
+    std::path::absolute(path).ok()
 }
 
 /// Has the ordinary runtime call this program when it has deleted the container, also by itself.

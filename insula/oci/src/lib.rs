@@ -11,6 +11,7 @@
 //! | `arguments`, `config` | what an engine says: the command line, a bundle's configuration |
 //! | `create`, `exec` | the two verbs that are not just passed on |
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
+//! | `pod`, `shared_root` | containers that share a node |
 //! | `state` | what is kept of a container |
 //! | `stand_in`, `mount_points`, `network` | the process that stands for it |
 //! | `runtime`, `report` | the ordinary runtime; errors as engines read them |
@@ -23,9 +24,11 @@ mod mount_points;
 mod mounts;
 mod network;
 mod node;
+mod pod;
 mod report;
 mod rewrite;
 mod runtime;
+mod shared_root;
 mod stand_in;
 mod state;
 

@@ -10,7 +10,7 @@ use insula_driver::name::Name;
 use insula_image::{Files, Payload};
 use insula_node::memory::MemorySpec;
 use insula_node::policy::OnHang;
-use insula_node::{Attachments, HostName, Label, NodeSpec, RunRequest, Source};
+use insula_node::{Attachments, HostName, Label, NetworkSpec, NodeSpec, RunRequest, Source};
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, CpuLimit, Kernel};
@@ -49,7 +49,10 @@ pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec,
     let annotation = |key: &str| config.annotations.get(&format!("{PREFIX}{key}"));
     let mut spec = NodeSpec {
         rootfs: Some(rootfs.to_owned()),
-        network: Network::of(config) != Network::None,
+        network: match Network::of(config) {
+            Network::None => NetworkSpec::None,
+            _ => NetworkSpec::Default,
+        },
         label: vec![label(id)],
         on_hang: OnHang::Stop,
         no_reboot: true,
@@ -108,6 +111,7 @@ pub(super) fn request(
         spec: spec.clone(),
         described: None,
         remove: false,
+        is_created: false,
     })
 }
 
@@ -222,7 +226,7 @@ mod tests {
         );
         assert_eq!(spec.image, Some("own".parse().unwrap()));
         assert_eq!(spec.hostname.unwrap().as_str(), "shop");
-        assert!(!spec.network);
+        assert!(!spec.network.is_some());
     }
 
     #[test]
@@ -239,6 +243,7 @@ mod tests {
             of(json!({"linux": {"namespaces": namespaces}}))
                 .unwrap()
                 .network
+                .is_some()
         };
         assert!(with(json!(null)));
         assert!(with(json!([{"type": "pid"}])));

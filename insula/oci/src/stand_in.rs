@@ -16,15 +16,17 @@ use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_exec::agent::{self, AgentExec, DetachKeys, Location};
+use insula_exec::agent::{self, AgentExec, Begins, DetachKeys, Location};
+use insula_exec::container::processes_at;
 use insula_node::{self as node, Handle, NodeLog};
 use insula_privilege::detach;
 use insula_supervisor as supervisor;
 
 use super::config::{Process, User};
 use super::node::{self as container_node, Network};
+use super::pod::Member;
 use super::state::{Record, State};
-use super::{exec, mount_points, mounts, network};
+use super::{exec, mount_points, mounts, network, shared_root};
 
 /// This program, even if its file has been replaced.
 const PROGRAM: &str = "/proc/self/exe";
@@ -49,9 +51,33 @@ pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
     mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
     let driver = Driver::open()?;
     let guard = start_guard(&record)?;
-    let ended = run_process(&driver, &record, began_tsc);
-    remove_node(&driver, &record, ended.is_ok());
+    let ended = match &record.member {
+        Some(member) => run_in_pod(&driver, &record, member),
+        None => run_on_node(&driver, &record, began_tsc),
+    };
     drop(guard);
+    ended
+}
+
+/// Runs the container in the node of its sandbox.
+fn run_in_pod(driver: &Driver, record: &Record, member: &Member) -> Result<ExitCode, Error> {
+    wait_for_node(driver, &record.node)?;
+    let root = shared_root::attach(member)?;
+    let begins = Begins {
+        name: &member.name,
+        root: &root,
+        own: &member.own,
+    };
+    let ended = run_first(driver, record, Some(begins));
+    shared_root::detach(member);
+    ended
+}
+
+/// Runs the container on a node of its own.
+fn run_on_node(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitCode, Error> {
+    shared_root::make_place()?;
+    let ended = run_process(driver, record, began_tsc);
+    remove_node(driver, record, ended.is_ok());
     ended
 }
 
@@ -64,10 +90,13 @@ pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
     let record = record_of(id)?;
     let driver = Driver::open()?;
     wait_for_node(&driver, &record.node)?;
-    execute(&driver, &record.node, &process)
+    if let Some(member) = &record.member {
+        wait_for_member(&driver, &record.node, member);
+    }
+    execute(&driver, &record, &process, None)
 }
 
-/// Waits for the node of a container that has just been started.
+/// Waits for the node of a container that has just been started, or created.
 fn wait_for_node(driver: &Driver, name: &Name) -> Result<(), Error> {
     let began = Instant::now();
     loop {
@@ -79,6 +108,15 @@ fn wait_for_node(driver: &Driver, name: &Name) -> Result<(), Error> {
         if !is_to_come || began.elapsed() > START_TIMEOUT {
             return found.map(drop);
         }
+        sleep(INTERVAL);
+    }
+}
+
+/// Waits for a container that has just been started in a node.
+fn wait_for_member(driver: &Driver, node: &Name, member: &Member) {
+    let (began, at) = (Instant::now(), Location::Node(node.clone()));
+    // What is missing then is reported by who asks for it.
+    while processes_at(driver, &at, &member.name).is_err() && began.elapsed() < START_TIMEOUT {
         sleep(INTERVAL);
     }
 }
@@ -144,7 +182,16 @@ fn run_process(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitC
         let address = address(&node::find(driver, &record.node)?);
         network::lead_to(address.ok_or_else(|| no_network(&record.node))?)?;
     }
-    match execute(driver, &record.node, &record.process) {
+    run_first(driver, record, None)
+}
+
+/// Runs the container's first process; says why its node has ended, if that is why it fails.
+fn run_first(
+    driver: &Driver,
+    record: &Record,
+    begins: Option<Begins<'_>>,
+) -> Result<ExitCode, Error> {
+    match execute(driver, record, &record.process, begins) {
         // Who reads the output has left, as with `podman run | head`.
         Err(error) if error.kind == Kind::Output => Err(error),
         Err(error) => Err(end_of(driver, &record.node).unwrap_or(error)),
@@ -162,19 +209,25 @@ fn no_network(name: &Name) -> Error {
     Error::new(format!("the node '{name}' has no network")).nothing_kept()
 }
 
-/// Runs a process in a node.
-fn execute(driver: &Driver, name: &Name, process: &Process) -> Result<ExitCode, Error> {
+/// Runs a process of a container, which begins with it in a pod.
+fn execute(
+    driver: &Driver,
+    record: &Record,
+    process: &Process,
+    begins: Option<Begins<'_>>,
+) -> Result<ExitCode, Error> {
     let words: Vec<_> = process.args.iter().map(OsString::from).collect();
     let variables = process.env.iter().filter_map(|one| one.split_once('='));
     let variables: Vec<_> = variables
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     let user = user(&process.user);
-    let at = Location::Node(name.clone());
+    let at = Location::Node(record.node.clone());
     let folder = process.cwd.as_os_str();
     let request = AgentExec {
         at: &at,
-        container: None,
+        container: record.member.as_ref().map(|member| &member.name),
+        begins,
         user: user.as_deref(),
         words: &words,
         environment: &variables,
@@ -237,8 +290,12 @@ fn remove_node(driver: &Driver, record: &Record, in_order: bool) {
     }
 }
 
-/// Removes the node if it is the container's.
+/// Removes what is the container's: its node, or its root in that of its sandbox.
 fn remove_own(driver: &Driver, record: &Record) -> Result<(), Error> {
+    if let Some(member) = &record.member {
+        shared_root::detach(member);
+        return Ok(());
+    }
     let own = container_node::label(&record.id);
     let is_own = |handle: &Handle| {
         let record = handle.record.as_ref();

@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::config::{Kernel, Process};
 use super::mounts::{CONTAINER, Placed};
 use super::node::Network;
+use super::pod::Member;
 
 /// Folder of all containers, in [`RUN`].
 const FOLDER: &str = "oci";
@@ -26,6 +27,7 @@ const FOLDER: &str = "oci";
 const RECORD: &str = "container.json";
 const CONFIG: &str = "config.json";
 const ROOT: &str = "root";
+const PID: &str = "pid";
 
 /// A container, as it was created.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -48,6 +50,18 @@ pub(super) struct Record {
     pub(super) mounts: Vec<Placed>,
     /// What the process that stands for it has in its root.
     pub(super) base: Base,
+    /// File in which the ordinary runtime writes that process's id.
+    pub(super) pid_file: PathBuf,
+    /// What it is in the node of another container, if it has none of its own.
+    pub(super) member: Option<Member>,
+}
+
+impl Record {
+    /// Id of the process that stands for it, once it is created.
+    pub(super) fn pid(&self) -> Option<u32> {
+        let text = fs::read_to_string(&self.pid_file).ok()?;
+        text.trim().parse().ok()
+    }
 }
 
 /// What is in the base's root.
@@ -91,6 +105,13 @@ impl State {
         Self(Path::new(RUN).join(FOLDER).join(id))
     }
 
+    /// Those of all containers.
+    pub(super) fn all() -> Vec<Self> {
+        let folders = fs::read_dir(Path::new(RUN).join(FOLDER));
+        let folders = folders.into_iter().flatten().flatten();
+        folders.map(|folder| Self(folder.path())).collect()
+    }
+
     /// Its path, which is that of the ordinary runtime's bundle.
     pub(super) fn path(&self) -> &Path {
         &self.0
@@ -99,6 +120,11 @@ impl State {
     /// Root of the process that stands for the container.
     pub(super) fn root(&self) -> PathBuf {
         self.0.join(ROOT)
+    }
+
+    /// The file for the id of the process that stands for it, if its engine wants none elsewhere.
+    pub(super) fn pid_file(&self) -> PathBuf {
+        self.0.join(PID)
     }
 
     /// Makes the folder of a new container.
@@ -236,4 +262,39 @@ fn unreadable(path: &Path, error: impl Into<insula_base::error::Source>) -> Erro
     Error::new(format!("{} cannot be read", path.display()))
         .because(error)
         .unchanged()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A record with that id.
+    pub(in super::super) fn record(id: &str) -> Record {
+        Record {
+            id: id.to_owned(),
+            bundle: PathBuf::new(),
+            node: id.parse().unwrap(),
+            spec: NodeSpec::default(),
+            kernel: None,
+            network: Network::None,
+            process: Process::default(),
+            mounts: Vec::new(),
+            base: Base::default(),
+            pid_file: PathBuf::new(),
+            member: None,
+        }
+    }
+
+    #[test]
+    fn ids_of_processes_are_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let record = Record {
+            pid_file: file.path().to_owned(),
+            ..record("web")
+        };
+        for (text, pid) in [("", None), ("x", None), ("12", Some(12)), ("7\n", Some(7))] {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(record.pid(), pid, "{text}");
+        }
+    }
 }

@@ -16,6 +16,8 @@ pub(super) const DISK_SERVER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 /// Needed to create a network interface and to publish a port below 1024.
 const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BIND_SERVICE);
+/// Needed to connect to a node's agent, which only takes connections from a port below 1024.
+const AGENT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 /// Needed to check PCI functions again before a start: their configuration space beyond the first
 /// 64 bytes requires it.
 const FUNCTIONS: CapabilitySet = CapabilitySet::SYS_ADMIN;
@@ -47,6 +49,8 @@ pub struct DeviceNeeds {
     pub network: bool,
     /// It has PCI functions of its own.
     pub functions: bool,
+    /// Its agent is told the time.
+    pub clock: bool,
 }
 
 impl DeviceNeeds {
@@ -57,6 +61,7 @@ impl DeviceNeeds {
             (self.disk, DISK_SERVER),
             (self.network, NETWORK),
             (self.functions, FUNCTIONS),
+            (self.clock, AGENT),
         ];
         let needed = needed.into_iter().filter(|(is_needed, _)| *is_needed);
         needed.fold(SUPERVISOR, |all, (_, set)| all | set)
@@ -141,6 +146,7 @@ mod tests {
             disk: true,
             network: true,
             functions: true,
+            clock: true,
         };
         assert!(all.supervisor().intersection(DANGEROUS).is_empty());
         assert!(all.supervisor().contains(FILE_SERVER | DISK_SERVER));

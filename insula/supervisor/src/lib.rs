@@ -8,6 +8,8 @@
 //!
 //! It exits when its node has ended for good.
 
+mod clock;
+mod ending;
 mod health;
 mod journal;
 mod known;

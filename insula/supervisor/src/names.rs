@@ -4,6 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use insula_agent::network::Network;
 use insula_base::state::RUN;
 use insula_driver::Driver;
 use insula_driver::name::Name;
@@ -11,13 +12,19 @@ use insula_node::Handle;
 use insula_virtio::Names;
 use serde_json::Value;
 
-/// The addresses of what there is when they are asked for.
-pub(super) fn names(driver: &Arc<Driver>) -> Names {
+/// The addresses of what there is on a network when they are asked for.
+pub(super) fn names(driver: &Arc<Driver>, network: Network) -> Names {
     let driver = Arc::clone(driver);
     Arc::new(move |name| {
         let name = name.parse().ok()?;
-        node(&driver, &name).or_else(|| container(&name))
+        let address = node(&driver, &name).or_else(|| container(&name));
+        address.filter(|address| network.contains(*address))
     })
+}
+
+/// No names, for a node without a network.
+pub(super) fn none() -> Names {
+    Arc::new(|_| None)
 }
 
 /// The address of a running node on the network.

@@ -4,6 +4,7 @@ use insula_node::NodeRecord;
 use insula_privilege::DeviceNeeds;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+use super::clock;
 use super::journal::Journal;
 
 /// `oom_score_adj` of the supervisor; -1000 means never killed.
@@ -16,6 +17,7 @@ pub(super) fn device_needs(record: &NodeRecord, functions: bool) -> DeviceNeeds 
         disk: !record.disks.is_empty(),
         network: record.network.is_some(),
         functions,
+        clock: clock::is_kept(record),
     }
 }
 

@@ -22,6 +22,8 @@ use insula_virtio::{self as virtio, Devices, Server, make_static_nodes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::clock::ClockSync;
+use super::ending::ending;
 use super::health::{Health, HealthProbe};
 use super::journal::Journal;
 use super::names;
@@ -40,6 +42,8 @@ struct Supervisor {
     unresponsive: bool,
     /// Serves the running node's virtio devices.
     devices: Option<Server>,
+    /// Keeps the running node's clock.
+    clock: Option<ClockSync>,
     /// Watches it, if that is wanted.
     watch: Watch,
     /// Number of the last start that ended in a crash or a hang.
@@ -89,6 +93,7 @@ fn supervise_existing(driver: Driver, node: Node) -> Result<(), Error> {
         journal,
         unresponsive: false,
         devices: None,
+        clock: None,
         watch: Watch::default(),
         failed_start: 0,
     };
@@ -117,6 +122,7 @@ impl Supervisor {
             match self.handle.info.state {
                 abi::State::RUNNING => {
                     self.serve_devices();
+                    self.keep_clock();
                     self.watch
                         .update(&self.driver, &self.handle, &self.journal)?;
                     self.watch_running(&mut probe)?;
@@ -124,6 +130,7 @@ impl Supervisor {
                 abi::State::STOPPED => {
                     // Otherwise its memory would stay mapped, and be changed in its next run.
                     probe = None;
+                    self.clock = None;
                     if let Some(devices) = self.devices.take() {
                         devices.wait();
                     }
@@ -165,8 +172,11 @@ impl Supervisor {
                 root,
                 disks,
                 volumes,
+                names: match &network {
+                    Some(network) => names::names(&self.driver, network.link(id).network),
+                    None => names::none(),
+                },
                 network,
-                names: names::names(&self.driver),
                 is_copy,
             };
             Server::start(node, devices, report).map_err(|error| error.to_string())
@@ -177,6 +187,17 @@ impl Supervisor {
                 let text = format!("virtio devices are not served: {error}");
                 self.journal.error(&text);
             }
+        }
+    }
+
+    /// Keeps the clock of the present run.
+    fn keep_clock(&mut self) {
+        let is_kept = self
+            .clock
+            .as_ref()
+            .is_some_and(|clock| clock.is_of(&self.handle));
+        if !is_kept {
+            self.clock = ClockSync::start(&self.driver, &self.handle, &self.journal);
         }
     }
 
@@ -404,25 +425,6 @@ fn wait_text(wait: Duration) -> String {
         true => "at once".into(),
         false => format!("in {}", humantime::format_duration(wait)),
     }
-}
-
-/// How a stopped node ended; `None` if it was stopped from outside. A reset whose log has a panic
-/// is a crash. `restarts` tells whether one that was stopped for a finding is to be started again.
-fn ending(handle: &mut Handle, restarts: bool) -> Result<Option<Ending>, CallError> {
-    let reset = handle.info.reason == abi::Reason::RESET;
-    record_crash(handle)?;
-    Ok(match handle.info.reason {
-        abi::Reason::POWER_OFF | abi::Reason::HALTED => Some(Ending::Off),
-        abi::Reason::RESET => Some(Ending::Reset),
-        abi::Reason::CRASHED => Some(Ending::Crash {
-            asked_for_reset: reset,
-        }),
-        abi::Reason::HUNG => Some(Ending::Hang),
-        abi::Reason::DEVICE_LOST => Some(Ending::DeviceLost),
-        abi::Reason::VIOLATION => Some(Ending::Violation),
-        abi::Reason::FINDING => Some(Ending::Finding { restart: restarts }),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

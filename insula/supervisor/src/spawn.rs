@@ -38,6 +38,9 @@ pub fn run(
     let spawned = spawn_supervisor(node, &started.name);
     // Best effort: it runs.
     let _ = NodeEvent::now(&started.name, Status::Start).record(root);
+    if let (true, Some(name)) = (request.is_created, &request.name) {
+        let _ = node::forget_created(root, name);
+    }
     started.unsupervised = spawned.err().map(|error| error.to_string());
     Ok(started)
 }

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use insula_agent::base::{CARD_ADDRESS, NETWORK, NETWORK_NAME};
 use insula_agent::network::{Network, card};
+use insula_node::attachment::Link;
 
 use super::bridge;
 use super::command::run;
@@ -32,8 +33,9 @@ pub fn make_base_card(network: Network) -> io::Result<Option<io::Error>> {
         let pair = ["link", "add", PORT, "type", "veth", "peer", "name", CARD];
         ip(&[&pair[..], &["address", &address, "netns", NETWORK_NAME]].concat())?;
     }
-    bridge::join(network, PORT)?;
-    Ok(nat::let_out(network).err())
+    let link = Link::of_all(network);
+    bridge::join(&link, PORT)?;
+    Ok(nat::let_out(&link).err())
 }
 
 /// Removes both, and with the last port the bridge.

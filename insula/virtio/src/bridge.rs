@@ -1,4 +1,4 @@
-//! The network of nodes and base: a bridge that exists while a node is attached to it.
+//! The networks of nodes and base: each is a bridge that exists while a node is attached to it.
 
 use std::fs;
 use std::io;
@@ -7,71 +7,74 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::network::{Network, PREFIX, card};
+use insula_agent::network::{PREFIX, card};
 use insula_base::root::Root;
 use insula_base::state::{self, Lock};
-pub(super) use insula_node::attachment::BRIDGE;
+use insula_node::attachment::{Link, is_bridge};
 use nix::libc::IFF_UP;
 
 use super::command::{DRIVER_WAITS, run};
 
-/// Name of the lock held while the bridge is made or removed.
+/// Name of the lock held while a bridge is made or removed.
 const LOCK: &str = "network";
 /// Timeout of taking the lock, while a driver may wait, and the interval between attempts.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(6);
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Creates the bridge of a network, if there is none. Each step may take `limit`: the first on a base loads a module.
-pub(super) fn make(network: Network, limit: Duration) -> io::Result<()> {
+pub(super) fn make(link: &Link, limit: Duration) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked(network, limit)
+    make_locked(link, limit)
 }
 
-fn make_locked(network: Network, limit: Duration) -> io::Result<()> {
-    if is_up() {
+fn make_locked(link: &Link, limit: Duration) -> io::Result<()> {
+    let Link {
+        bridge, network, ..
+    } = link;
+    if is_up(bridge) {
         return Ok(());
     }
     // Another process may have begun, and not ended: each step is done where it is missing.
-    if !exists() {
+    if !exists(bridge) {
         // By default its MAC address is the lowest of its ports', and changes with them: nodes
         // would send to one that is no more.
         let card = text(card(network.base()));
-        let add = ["link", "add", BRIDGE, "address", &card, "type", "bridge"];
+        let add = ["link", "add", bridge, "address", &card, "type", "bridge"];
         ip(&add, limit)?;
     }
     let address = format!("{}/{PREFIX}", network.base());
-    ip(&["address", "replace", &address, "dev", BRIDGE], limit)?;
-    ip(&["link", "set", BRIDGE, "up"], limit)
+    ip(&["address", "replace", &address, "dev", bridge], limit)?;
+    ip(&["link", "set", bridge, "up"], limit)
 }
 
-/// Whether the bridge is up, which is the last step of making it (kernel: `IFF_UP`).
-fn is_up() -> bool {
-    let flags = Root::default().text(&format!("/sys/class/net/{BRIDGE}/flags"));
+/// Whether a bridge is up, which is the last step of making it (kernel: `IFF_UP`).
+fn is_up(bridge: &str) -> bool {
+    let flags = Root::default().text(&format!("/sys/class/net/{bridge}/flags"));
     let flags = flags.map(|flags| u32::from_str_radix(flags.trim_start_matches("0x"), 16));
     flags.is_ok_and(|flags| flags.is_ok_and(|flags| flags & IFF_UP as u32 != 0))
 }
 
 /// Attaches an interface to the bridge of a network; creates the bridge if needed.
-pub(super) fn join(network: Network, interface: &str) -> io::Result<()> {
+pub(super) fn join(link: &Link, interface: &str) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    make_locked(network, DRIVER_WAITS)?;
-    attach(interface)?;
+    make_locked(link, DRIVER_WAITS)?;
+    attach(interface, &link.bridge)?;
     // Packets from a container go to others on the same node, and to the node itself.
     port(interface, &["hairpin", "on"])
 }
 
-/// Attaches an interface to the bridge, if there is one, to which only those packets go that are for
+/// Attaches an interface to a bridge that there is, to which only those packets go that are for
 /// addresses [directed](direct) to it.
-pub(super) fn join_aside(interface: &str) -> io::Result<()> {
+pub(super) fn join_aside(interface: &str, bridge: &str) -> io::Result<()> {
     let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-    attach(interface)?;
+    attach(interface, bridge)?;
     let options = ["learning", "flood", "mcast_flood", "bcast_flood"];
     let options: Vec<_> = options.iter().flat_map(|option| [*option, "off"]).collect();
     port(interface, &options)
 }
 
-fn attach(interface: &str) -> io::Result<()> {
-    let change = ["link", "set", interface, "master", BRIDGE, "up"];
+fn attach(interface: &str, bridge: &str) -> io::Result<()> {
+    let change = ["link", "set", interface, "master", bridge, "up"];
     ip(&change, DRIVER_WAITS)
 }
 
@@ -104,23 +107,30 @@ pub(super) fn direct(card: [u8; 6], interface: &str, direction: Direction) -> io
     named(&words, done)
 }
 
-/// Removes the bridge if no interface is attached to it.
-pub(super) fn leave() {
+/// Removes a bridge if no interface is attached to it.
+pub(super) fn leave(bridge: &str) {
     let left = || {
         let _locked = lock(LOCK, LOCK_TIMEOUT)?;
-        let ports = fs::read_dir(format!("/sys/class/net/{BRIDGE}/brif"))?.count();
+        let ports = fs::read_dir(format!("/sys/class/net/{bridge}/brif"))?.count();
         if ports > 0 {
             return Ok(());
         }
-        ip(&["link", "delete", BRIDGE], DRIVER_WAITS)
+        ip(&["link", "delete", bridge], DRIVER_WAITS)
     };
     // If this fails, the next node uses the bridge.
     let _: io::Result<()> = left();
 }
 
-/// Whether there is the bridge.
-pub(super) fn exists() -> bool {
-    Path::new("/sys/class/net").join(BRIDGE).exists()
+/// All bridges of nodes.
+pub(super) fn all(root: &Root) -> Vec<String> {
+    let mut names = root.names("/sys/class/net");
+    names.retain(|name| is_bridge(name));
+    names
+}
+
+/// Whether there is a bridge.
+pub(super) fn exists(bridge: &str) -> bool {
+    Path::new("/sys/class/net").join(bridge).exists()
 }
 
 /// Takes a lock; dropping it releases it.

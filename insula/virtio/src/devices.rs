@@ -40,7 +40,7 @@ pub struct Devices {
     pub volumes: Vec<Volume>,
     /// Its network, if any.
     pub network: Option<Networking>,
-    /// Addresses of all nodes and containers, for names that it asks for.
+    /// Addresses of the nodes and containers on its network, for names that it asks for.
     pub names: Names,
     /// Whether it is a copy.
     pub is_copy: bool,
@@ -81,8 +81,7 @@ pub(super) fn bus(
             nat: Arc::clone(nat),
             names: Arc::clone(&devices.names),
         };
-        let identity = (devices.id, network.address(devices.id));
-        let card = Network::new(Arc::clone(node), binder, services, identity);
+        let card = Network::new(Arc::clone(node), binder, services, devices.id, network);
         backends.push(Box::new(card));
     }
     Bus::new(backends)

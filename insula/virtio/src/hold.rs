@@ -1,6 +1,6 @@
 //! Holding packets for a container while it is moved from one kernel to another.
 //!
-//! The bridge of all nodes sends them to a tap device of this process meanwhile, and they are sent on
+//! The bridge of its network sends them to a tap device of this process meanwhile, and they are sent on
 //! when the container is where it is to be. So its peers lose no packet, and wait for no repetition of
 //! one. All of that belongs to this process: if it is killed, tap device and held packets are gone, and
 //! the bridge learns anew where the container is.
@@ -13,7 +13,10 @@ use std::process;
 use std::thread::{self, JoinHandle};
 
 use insula_agent::container::card;
+use insula_agent::network::Network;
+use insula_base::root::Root;
 use insula_driver::Tap;
+use insula_node::attachment::{BRIDGE, bridge_of_network};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -32,7 +35,7 @@ const PACKET_MAX: usize = 65536 + 64;
 #[error("the packets for it cannot be held")]
 pub struct HoldError(#[from] io::Error);
 
-/// A port of the bridge of all nodes.
+/// A port of a bridge of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// That of the node with this id.
@@ -68,7 +71,8 @@ impl PacketHold {
     pub fn begin(address: Ipv4Addr) -> Result<Self, HoldError> {
         let name = format!("insula-h{}", process::id());
         let tap = Tap::create(&name)?;
-        bridge::join_aside(&name)?;
+        let bridge = bridge_of_network(&Root::default(), Network::of(address));
+        bridge::join_aside(&name, bridge.as_deref().unwrap_or(BRIDGE))?;
         let (stopped, stop) = io::pipe()?;
         let file = tap.file().try_clone()?;
         let reader = thread::Builder::new().name("hold".into());

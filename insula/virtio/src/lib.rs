@@ -24,7 +24,8 @@
 //! | `inflight` | buffers of a virtqueue that a killed backend had not used |
 //! | `static_nodes` | device files by which the kernel loads the drivers of backends |
 //! | `vsock` | sockets between node and base |
-//! | `network`, `bridge`, `publish` | a network card, the network of all nodes, ports of the base |
+//! | `network`, `bridge`, `publish` | a network card, the networks of nodes, ports of the base |
+//! | `nat`, `nat_table`, `port_forward` | the way to other hosts and back |
 //! | `base_card` | the card of containers on the base |
 //! | `hold` | packets for a container that is being moved |
 //! | `files`, `virtiofsd` | folders of the base, and the daemon that serves them |
@@ -61,6 +62,7 @@ mod monitor;
 mod monitor_thread;
 mod name_server;
 mod nat;
+mod nat_table;
 mod network;
 mod node_events;
 mod port_forward;

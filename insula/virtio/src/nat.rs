@@ -1,12 +1,14 @@
 //! The way of nodes to other hosts, under the base's address: network address translation.
 //!
-//! A table of nftables of our own has it, which exists as long as the nodes' bridge. Interfaces of the
+//! A [table] of nftables of our own has it, which exists as long as there is a bridge of nodes. Interfaces of the
 //! base that forward no packets are made to, and the table names them: what comes in by one of them still goes
 //! to no other interface that there is. So the base becomes a router for its nodes and for nobody else. If somebody else has the
 //! base forward packets, as Docker does, its interfaces are left as they are.
 //!
 //! From other hosts nobody reaches a node but by a published port ([`port_forward`]), or where somebody has translated an
-//! address of the base's to a node's.
+//! address of the base's to a node's. Nodes of one network do not reach those of another.
+//!
+//! [table]: super::nat_table
 //!
 //! On a loaded base the commands take seconds, which a driver would not wait for: a thread runs them.
 
@@ -20,14 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use insula_agent::network::Network;
 use insula_base::root::Root;
-use insula_node::attachment::Publish;
-use serde_json::Value;
+use insula_node::attachment::{BRIDGE, Link, Publish, network_of_bridge};
 
-use super::bridge::{self, BRIDGE};
-use super::command::{output, run};
+use super::bridge;
+use super::command::run;
 use super::monitor::DeviceEvents;
+use super::nat_table::{TABLE, Table, nft};
 use super::port_forward;
 
 /// Name of the lock held while the way is opened or closed, and the timeout of taking it.
@@ -35,10 +36,8 @@ const LOCK: &str = "nat";
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of each command: the first of a base loads modules.
 pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
-/// The table, its set of interfaces that forward packets for nodes only, and that of all that there were then.
-pub(super) const TABLE: &str = "inet insula";
-const FORWARDING: &str = "forwarding";
-const INTERFACES: &str = "interfaces";
+/// How the names of our own interfaces begin: bridges, and those to nodes.
+const OWN: &str = "insula";
 /// Folder with the settings of each interface (kernel: Documentation/networking/ip-sysctl.rst).
 const SETTINGS: &str = "/proc/sys/net/ipv4/conf";
 /// Docker's chain for the rules of others: it drops all that is forwarded and accepted by none.
@@ -54,10 +53,11 @@ pub(super) struct Nat {
     was_opened: AtomicBool,
 }
 
-/// A node's address, and its published ports.
+/// A node's address and network, and its published ports.
 #[derive(Clone, Debug)]
 pub(super) struct NodePorts {
     pub(super) address: Ipv4Addr,
+    pub(super) link: Link,
     pub(super) published: Vec<Publish>,
 }
 
@@ -82,7 +82,7 @@ impl Nat {
         self.was_opened.store(true, Ordering::Relaxed);
         let events = Arc::clone(&self.device_events);
         let open = move || {
-            if let Err(error) = let_out(Network::of(ports.address)) {
+            if let Err(error) = let_out(&ports.link) {
                 events.report(&format!("network: it reaches no other hosts: {error}"));
             }
             if let Err(error) = port_forward::set(ports.address, &ports.published)
@@ -128,97 +128,104 @@ pub fn forget_network(address: Ipv4Addr) -> io::Result<()> {
 }
 
 /// Opens the way, or takes new interfaces into account.
-pub(super) fn let_out(network: Network) -> io::Result<()> {
+pub(super) fn let_out(link: &Link) -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
-    bridge::make(network, COMMAND_TIMEOUT)?;
-    open(&Root::default(), (BRIDGE, network))
+    bridge::make(link, COMMAND_TIMEOUT)?;
+    open(&Root::default(), link)
 }
 
-/// Removes the bridge if nobody is on it, and closes the way then.
+/// Removes each bridge that nobody is on, and closes the way then.
 pub(super) fn leave() -> io::Result<()> {
     let _locked = bridge::lock(LOCK, LOCK_TIMEOUT)?;
-    bridge::leave();
-    match bridge::exists() {
-        true => Ok(()),
-        false => close(&Root::default(), BRIDGE).and(port_forward::remove()),
+    let root = Root::default();
+    bridge::all(&root).iter().for_each(|one| bridge::leave(one));
+    match Table::read()? {
+        Some(table) => close_gone(&root, table),
+        None if bridge::all(&root).is_empty() => port_forward::remove(),
+        None => Ok(()),
     }
 }
 
-fn open(root: &Root, (bridge, network): (&str, Network)) -> io::Result<()> {
-    let opened = opened()?;
-    let closed = closed(root, bridge);
-    // First what tells that they are to be closed again.
-    if opened.is_none() || !closed.is_empty() {
-        let all = opened.into_iter().flatten().chain(closed.iter().cloned());
-        let interfaces = interfaces(root, bridge);
-        nft(&table((bridge, network), &all.collect(), &interfaces))?;
+fn open(root: &Root, link: &Link) -> io::Result<()> {
+    let table = Table::read()?;
+    let closed = match link.internal {
+        true => BTreeSet::new(),
+        false => closed(root),
+    };
+    let mut wanted = table.clone().unwrap_or_default();
+    wanted.forwarding.extend(closed.iter().cloned());
+    wanted.links.retain(|bridge, _| bridge::exists(bridge));
+    // An earlier version's table does not tell for which network it is.
+    if let Some(network) = network_of_bridge(root, BRIDGE) {
+        wanted
+            .links
+            .entry(BRIDGE.to_owned())
+            .or_insert(Link::of_all(network));
     }
-    for interface in closed.iter().map(String::as_str).chain([bridge]) {
+    wanted.links.insert(link.bridge.clone(), link.clone());
+    // First what tells that they are to be closed again.
+    if table.as_ref() != Some(&wanted) {
+        nft(&wanted.script(&interfaces(root)))?;
+    }
+    if link.internal {
+        return Ok(());
+    }
+    for interface in closed.iter().chain([&link.bridge]) {
         forward(root, interface, true)?;
     }
     match docker_drops(root) {
-        true => docker_accepts(bridge),
+        true => docker_accepts(&link.bridge),
         false => Ok(()),
     }
 }
 
-/// Closes the way, as far as it is open.
-fn close(root: &Root, bridge: &str) -> io::Result<()> {
-    let Some(opened) = opened()? else {
-        return Ok(());
-    };
-    if !all_forward(root) {
-        for interface in opened {
-            forward(root, &interface, false)?;
+/// Closes the way of networks whose bridges have gone, and all of it with the last.
+fn close_gone(root: &Root, mut table: Table) -> io::Result<()> {
+    let before = table.links.len();
+    let gone = |bridge: &String| !bridge::exists(bridge);
+    if docker_drops(root) {
+        for bridge in table.links.keys().filter(|bridge| gone(bridge)) {
+            for rule in docker_rules(bridge) {
+                // Docker may have come later.
+                let _ = iptables("-D", &rule);
+            }
         }
     }
-    if docker_drops(root) {
-        for rule in docker_rules(bridge) {
-            // Docker may have come later.
-            let _ = iptables("-D", &rule);
+    table.links.retain(|bridge, _| !gone(bridge));
+    if bridge::all(root).is_empty() {
+        return close(root, &table).and(port_forward::remove());
+    }
+    match table.links.len() < before {
+        true => nft(&table.script(&interfaces(root))),
+        false => Ok(()),
+    }
+}
+
+/// Closes all of the way.
+fn close(root: &Root, table: &Table) -> io::Result<()> {
+    if !all_forward(root) {
+        for interface in &table.forwarding {
+            forward(root, interface, false)?;
         }
     }
     nft(&format!("delete table {TABLE}"))
 }
 
-/// Interfaces that forward packets for nodes only; `None` if there is no table.
-fn opened() -> io::Result<Option<BTreeSet<String>>> {
-    let (family, table) = TABLE.split_once(' ').unwrap_or_default();
-    let list = ["-j", "list", "set", family, table, FORWARDING];
-    match output(Command::new("nft").args(list), COMMAND_TIMEOUT) {
-        Ok(text) => Ok(Some(elements(&text))),
-        // There is no table, says nft.
-        Err(error) if error.kind() == io::ErrorKind::Other => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The elements of the set in the output of `nft -j list set`.
-fn elements(text: &[u8]) -> BTreeSet<String> {
-    let listed: Value = serde_json::from_slice(text).unwrap_or_default();
-    let objects = listed["nftables"].as_array().into_iter().flatten();
-    let elements = objects.filter_map(|object| object["set"]["elem"].as_array());
-    let names = elements.flatten().filter_map(Value::as_str);
-    names.map(str::to_owned).collect()
-}
-
 /// Interfaces that forward no packets; none if somebody else has the base forward them.
-fn closed(root: &Root, bridge: &str) -> BTreeSet<String> {
+fn closed(root: &Root) -> BTreeSet<String> {
     if all_forward(root) {
         return BTreeSet::new();
     }
     let is_closed = |name: &String| root.text(&setting(name)).is_ok_and(|value| value == "0");
-    interfaces(root, bridge)
-        .into_iter()
-        .filter(is_closed)
-        .collect()
+    interfaces(root).into_iter().filter(is_closed).collect()
 }
 
 /// The base's interfaces to other hosts.
-fn interfaces(root: &Root, bridge: &str) -> BTreeSet<String> {
+fn interfaces(root: &Root) -> BTreeSet<String> {
     let is_others = |name: &String| {
-        let own = name == bridge || name.starts_with("insula-");
-        !own && !["all", "default", "lo"].contains(&name.as_str()) && is_plain(name)
+        !name.starts_with(OWN)
+            && !["all", "default", "lo"].contains(&name.as_str())
+            && is_plain(name)
     };
     root.names(SETTINGS).into_iter().filter(is_others).collect()
 }
@@ -246,50 +253,6 @@ fn forward(root: &Root, interface: &str, on: bool) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,
     }
-}
-
-/// The table, in place of the one that there may be. What nodes and base send each other is no connection
-/// that has to be tracked.
-fn table(
-    (bridge, nodes): (&str, Network),
-    forwarding: &BTreeSet<String>,
-    interfaces: &BTreeSet<String>,
-) -> String {
-    let among_nodes = format!("ip saddr {nodes} ip daddr {nodes} notrack");
-    let (forwarding, interfaces) = (elements_text(forwarding), elements_text(interfaces));
-    format!(
-        "add table {TABLE}; delete table {TABLE}
-         table {TABLE} {{
-             set {FORWARDING} {{ type ifname; {forwarding} }}
-             set {INTERFACES} {{ type ifname; {interfaces} }}
-             chain prerouting {{ type filter hook prerouting priority raw; {among_nodes}; }}
-             chain output {{ type filter hook output priority raw; {among_nodes}; }}
-             chain forward {{
-                 type filter hook forward priority filter;
-                 oifname {bridge} ct state established,related accept
-                 oifname {bridge} ct status dnat accept
-                 iifname != {bridge} oifname {bridge} drop
-                 iifname @{FORWARDING} oifname @{INTERFACES} drop
-             }}
-             chain postrouting {{
-                 type nat hook postrouting priority srcnat;
-                 ip saddr {nodes} oifname != {bridge} masquerade
-             }}
-         }}"
-    )
-}
-
-/// The elements of a set; an empty one has none.
-fn elements_text(names: &BTreeSet<String>) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!("elements = {{ {} }};", names.join(", ")),
-    }
-}
-
-fn nft(script: &str) -> io::Result<()> {
-    run(Command::new("nft").arg(script), COMMAND_TIMEOUT)
 }
 
 /// Whether Docker drops what others forward. It does where it has the base forward packets.
@@ -354,9 +317,9 @@ mod tests {
             ("insula0", "0"),
             ("insula-3", "0"),
         ];
-        let found = closed(&tree(&settings, "0\n").root(), BRIDGE);
+        let found = closed(&tree(&settings, "0\n").root());
         assert_eq!(found, names(&["eth0", "eth1.7"]));
-        let others = closed(&tree(&settings, "1\n").root(), BRIDGE);
+        let others = closed(&tree(&settings, "1\n").root());
         assert_eq!(others, names(&[]));
     }
 
@@ -367,31 +330,5 @@ mod tests {
         forward(&root, "eth1", false).unwrap();
         forward(&root, "eth0", true).unwrap();
         assert_eq!(root.text(&setting("eth0")).unwrap(), "1");
-    }
-
-    #[test]
-    fn the_sets_elements_are_read() {
-        let listed =
-            br#"{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"set": {"family": "inet",
-            "name": "forwarding", "table": "insula", "type": "ifname", "handle": 1,
-            "elem": ["eth0", "eth1"]}}]}"#;
-        assert_eq!(elements(listed), names(&["eth0", "eth1"]));
-        let empty = br#"{"nftables": [{"metainfo": {}}, {"set": {"name": "forwarding"}}]}"#;
-        assert_eq!(elements(empty), names(&[]));
-        assert_eq!(elements(b"no JSON"), names(&[]));
-    }
-
-    #[test]
-    fn only_interfaces_in_the_set_are_elements() {
-        let of = (BRIDGE, Network::new(10, 79));
-        assert!(!table(of, &names(&[]), &names(&[])).contains("elements"));
-        let text = table(of, &names(&["eth0"]), &names(&["eth0", "wg0"]));
-        for set in [
-            r#"elements = { "eth0" };"#,
-            r#"elements = { "eth0", "wg0" };"#,
-        ] {
-            assert!(text.contains(set), "{text}");
-        }
-        assert!(text.contains("ip saddr 10.79.0.0/16 oifname != insula0 masquerade"));
     }
 }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use insula_driver::Tap;
+use insula_node::attachment::{Link, Networking};
 use nix::libc::{TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6};
 use vhost::VhostBackend;
 use vhost::net::VhostNet;
@@ -45,7 +46,7 @@ pub(super) struct Services {
     pub(super) names: Names,
 }
 
-/// A node's network card, on the bridge of all nodes.
+/// A node's network card, on the bridge of its network.
 pub(crate) struct Network {
     node: Arc<DeviceNode>,
     binder: Arc<dyn EventfdBinder>,
@@ -53,6 +54,7 @@ pub(crate) struct Network {
     /// Id of the node.
     id: u32,
     address: Ipv4Addr,
+    link: Link,
     running: Option<Running>,
 }
 
@@ -66,6 +68,7 @@ struct Running {
     tap: Option<Tap>,
     /// Ended before the bridge is removed.
     name_server: Option<NameServer>,
+    bridge: String,
     notifiers: Vec<QueueNotifier>,
 }
 
@@ -75,14 +78,16 @@ impl Network {
         node: Arc<DeviceNode>,
         binder: Arc<dyn EventfdBinder>,
         services: Services,
-        (id, address): (u32, Ipv4Addr),
+        id: u32,
+        networking: &Networking,
     ) -> Self {
         Self {
             node,
             binder,
             services,
             id,
-            address,
+            address: networking.address(id),
+            link: networking.link(id),
             running: None,
         }
     }
@@ -103,10 +108,9 @@ impl Network {
         let tap = Tap::create(&name).map_err(failed("making a network interface"))?;
         tap.set_offload(offload(features))
             .map_err(failed("making a network interface"))?;
-        let network = insula_agent::network::Network::of(self.address);
-        bridge::join(network, &name).map_err(failed("joining the nodes' network"))?;
+        bridge::join(&self.link, &name).map_err(failed("joining the nodes' network"))?;
         self.services.nat.open();
-        let name_server = NameServer::start(network, Arc::clone(&self.services.names));
+        let name_server = NameServer::start(&self.link, Arc::clone(&self.services.names));
         let name_server = name_server.inspect_err(|error| {
             let text = format!("{}: it serves no names: {error}", self.name());
             self.services.device_events.report(&text);
@@ -118,6 +122,7 @@ impl Network {
             queues: queues.to_vec(),
             tap: Some(tap),
             name_server: name_server.ok(),
+            bridge: self.link.bridge.clone(),
             notifiers,
         };
         for queue in 0..QUEUE_SIZES.len() {
@@ -161,7 +166,7 @@ impl Drop for Running {
         }
         self.tap = None;
         self.name_server = None;
-        bridge::leave();
+        bridge::leave(&self.bridge);
     }
 }
 

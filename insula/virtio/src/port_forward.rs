@@ -16,9 +16,10 @@ use insula_base::root::Root;
 use insula_node::attachment::{Protocol, Publish};
 use serde_json::Value;
 
-use super::bridge::{self, BRIDGE};
+use super::bridge;
 use super::command::{output, run};
 use super::nat::{self, COMMAND_TIMEOUT, LOCK_TIMEOUT};
+use super::nat_table;
 
 /// The table, and the lock held while it is changed.
 const TABLE: &str = "insula_ports";
@@ -99,7 +100,8 @@ fn script(address: Ipv4Addr, present: &BTreeSet<Element>, wanted: &BTreeSet<Elem
     script += &format!(
         "add chain ip {TABLE} prerouting {{ type nat hook prerouting priority dstnat; }}
          flush chain ip {TABLE} prerouting
-         add rule ip {TABLE} prerouting iifname {{ lo, {BRIDGE} }} return
+         add rule ip {TABLE} prerouting iifname lo return
+         add rule ip {TABLE} prerouting iifname \"insula*\" return
          add rule ip {TABLE} prerouting fib daddr type != local return
          add rule ip {TABLE} prerouting dnat to ip daddr . tcp dport map @tcp_ports
          add rule ip {TABLE} prerouting dnat to ip daddr . udp dport map @udp_ports
@@ -224,7 +226,7 @@ fn filters(listed: &Value) -> Vec<[String; 3]> {
     let chains = objects(listed, "chain").filter(|chain| chain["hook"] == "forward");
     let named = chains.map(|chain| ["family", "table", "name"].map(|key| text(chain, key)));
     let is_others = |[family, table, _]: &[String; 3]| {
-        FAMILIES.contains(&family.as_str()) && format!("{family} {table}") != nat::TABLE
+        FAMILIES.contains(&family.as_str()) && format!("{family} {table}") != nat_table::TABLE
     };
     named.filter(is_others).collect()
 }

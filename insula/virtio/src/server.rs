@@ -115,6 +115,7 @@ fn serve(
     let published = publish(devices, device_events);
     let ports = devices.network.as_ref().map(|network| NodePorts {
         address: network.address(devices.id),
+        link: network.link(devices.id),
         published: published.iter().map(Published::port).collect(),
     });
     let nat = Arc::new(Nat::new(device_events, ports));

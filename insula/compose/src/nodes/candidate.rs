@@ -70,6 +70,7 @@ impl Candidate<'_> {
             attachments: self.attachments.clone(),
             described: Some(self.described.clone()),
             remove: false,
+            is_created: false,
         })
     }
 

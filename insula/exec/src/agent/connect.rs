@@ -1,41 +1,21 @@
 //! Connecting to a node's agent.
 
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use insula_agent::{COMMAND_PORT_MAX, PORT};
 use insula_base::error::Error;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_node::{self as node, attachment};
+use insula_node::{self as node, connect_to_agent};
 use insula_supervisor as supervisor;
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr, bind, connect, socket};
 use socket2::Socket;
 
 /// Time a node gets until its agent listens; an emulated one boots slowly.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Intervals of attempts, the first and the longest: a copy answers soon, a node that boots does not.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
-/// The lowest port that is tried; lower ones may have fixed users.
-const PORT_MIN: u32 = 512;
-
-/// Distance of the ports at which commands with successive process ids start.
-const PORT_STEP: u32 = 37;
-/// Any of the base's addresses (`VMADDR_CID_ANY`).
-const ANY_CID: u32 = u32::MAX;
-/// Exists once Linux can serve nodes' sockets, from the first node with a driver for them on. The first socket of a
-/// base without has Linux load what serves them, and transports of other hypervisors.
-const SERVED: &str = "/sys/class/misc/vhost-vsock";
 /// Attempts to connect at once, each from another port.
 const ATTEMPTS: u32 = 3;
-/// Connections that this process has made.
-static MADE: AtomicU32 = AtomicU32::new(0);
-
 /// What every error leaves.
 const UNTOUCHED: &str = "nothing was done";
 
@@ -103,32 +83,8 @@ pub(crate) fn to_agent_at_once(driver: &Driver, name: &Name) -> Result<Socket, E
 
 /// One attempt to connect to the agent of the node with this id.
 fn attempt(node_id: u32) -> Result<Result<Socket, Errno>, Error> {
-    if !Path::new(SERVED).exists() {
-        return Ok(Err(Errno::ENODEV));
-    }
-    let socket = reserved_socket().map_err(no_socket)?;
-    let address = VsockAddr::new(attachment::cid(node_id), PORT);
-    let connected = connect(socket.as_raw_fd(), &address);
-    Ok(connected.map(|()| Socket::from(socket)))
-}
-
-/// A socket with a privileged port, as agents require.
-fn reserved_socket() -> Result<OwnedFd, Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let socket = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
-    let count = COMMAND_PORT_MAX - PORT_MIN + 1;
-    // Concurrent commands start at different ports, and so do connections of one: as long as the agent
-    // has not closed its end of an earlier one, another from the same port is reset.
-    let made = MADE.fetch_add(1, Ordering::Relaxed);
-    let first = process::id().wrapping_mul(PORT_STEP).wrapping_add(made) % count;
-    for step in 0..count {
-        let port = PORT_MIN + (first + step) % count;
-        match bind(socket.as_raw_fd(), &VsockAddr::new(ANY_CID, port)) {
-            Err(Errno::EADDRINUSE) => {}
-            bound => return bound.map(|()| socket),
-        }
-    }
-    Err(Errno::EADDRINUSE)
+    let connected = connect_to_agent(node_id).map_err(no_socket)?;
+    Ok(connected.map(Socket::from))
 }
 
 fn not_running(name: &Name) -> Error {
@@ -150,6 +106,6 @@ fn no_answer(name: &Name, errno: Errno) -> Error {
 /// The error of a process that cannot create a socket, or lacks the permission.
 fn no_socket(errno: Errno) -> Error {
     Error::new("the socket to nodes cannot be created")
-        .because(io::Error::from(errno))
+        .because(std::io::Error::from(errno))
         .leaving(UNTOUCHED)
 }

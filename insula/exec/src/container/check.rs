@@ -67,6 +67,13 @@ fn check_roots(
             if here.spec.isolation != Isolation::default() {
                 return Err(is_confined(name, &record.node));
             }
+            let network = here
+                .network
+                .as_ref()
+                .and_then(|network| network.named.as_ref());
+            if network.is_some() && record.address.is_some() {
+                return Err(other_network(name, target));
+            }
             let folder = folder(&here).ok_or_else(|| other_root(name, target))?;
             Ok(Some(folder))
         }
@@ -89,9 +96,15 @@ fn check_target(
     if !has_root {
         return Err(other_root(&record.name, target));
     }
-    match record.address.is_some() && there.network.is_none() {
-        true => Err(no_network(&record.name, target)),
-        false => Ok(()),
+    let Some(address) = record.address else {
+        return Ok(());
+    };
+    match &there.network {
+        None => Err(no_network(&record.name, target)),
+        Some(network) if !network.link(0).network.contains(address) => {
+            Err(other_network(&record.name, target))
+        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -204,6 +217,13 @@ fn no_network(name: &Name, target: &Location) -> Error {
         .because(format!("{} has no network", target.kernel()))
         .unchanged()
         .hint("start it with --network")
+}
+
+fn other_network(name: &Name, target: &Location) -> Error {
+    not_moved(name)
+        .because(format!("{} is on another network", target.kernel()))
+        .unchanged()
+        .hint("`insula network ls` shows who is on which")
 }
 
 fn lacking(at: &Location, lacks: &[String]) -> Error {

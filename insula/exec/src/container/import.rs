@@ -12,14 +12,13 @@ use insula_checkpoint::{Checkpoint, Form};
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node::attachment::Publish;
-use insula_node::current_network;
 
 use super::base_agent;
 use super::check::{check_node_alone, check_processor};
 use super::peer::Peer;
 use super::ports;
 use super::record::{ContainerRecord, Records};
-use super::start::{Found, check_location, check_name};
+use super::start::{ContainerNetwork, Found, check_location, check_name};
 use crate::agent::Location;
 
 /// A container to be restored.
@@ -117,9 +116,14 @@ fn reserve(
     let records = Records::lock(root)?;
     check_name(driver, root, name)?;
     let described = checkpoint.description();
-    let address = match there.has_network {
-        true => Some(address((driver, root), &records, checkpoint, request)?),
-        false => None,
+    let address = match there.network {
+        Some(network) => Some(address(
+            (driver, root),
+            &records,
+            checkpoint,
+            (request, network),
+        )?),
+        None => None,
     };
     let publish = publish(checkpoint, request)?;
     ports::check(&publish, address.is_some())?;
@@ -157,11 +161,11 @@ fn address(
     (driver, root): (&Driver, &Root),
     records: &Records<'_>,
     checkpoint: &Checkpoint,
-    request: &RestoreRequest<'_>,
+    (request, network): (&RestoreRequest<'_>, ContainerNetwork),
 ) -> Result<Ipv4Addr, Error> {
     let old = checkpoint.description().and_then(|one| one.address);
-    let network = current_network(driver, root, old);
-    let network = network.or_else(|_| current_network(driver, root, None))?;
+    let current = |wanted| network.current(driver, root, wanted);
+    let network = current(old).or_else(|_| current(None))?;
     match old {
         Some(old) if records.is_free(network, old)? => Ok(old),
         Some(old) if checkpoint.has_connections() && !request.close_connections => {

@@ -30,7 +30,7 @@ pub use change::{log, remove, signal, stop};
 pub use export::{CheckpointRequest, Written, checkpoint};
 pub use import::{RestoreRequest, restore};
 pub use ports::serve_ports;
-pub use processes::{move_processes, processes};
+pub use processes::{move_processes, processes, processes_at};
 pub use record::{ContainerRecord, names};
 pub use settle::find;
 pub use start::{StartRequest, start};

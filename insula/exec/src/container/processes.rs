@@ -48,11 +48,19 @@ pub fn move_processes<T>(
 /// When it is not there, or does not run.
 pub fn processes(driver: &Driver, record: &ContainerRecord) -> Result<Vec<i32>, Error> {
     check_is_on_base(record)?;
-    let stream = record.node.connect_at_once(driver)?;
-    let request = ContainerRequest::Processes(record.name.to_string());
-    match ask(&record.node, &stream, TIMEOUT, request)? {
+    processes_at(driver, &record.node, &record.name)
+}
+
+/// The ids of the processes of a container there, as its kernel knows them.
+///
+/// # Errors
+/// When it is not there, or does not run.
+pub fn processes_at(driver: &Driver, at: &Location, name: &Name) -> Result<Vec<i32>, Error> {
+    let stream = at.connect_at_once(driver)?;
+    let request = ContainerRequest::Processes(name.to_string());
+    match ask(at, &stream, TIMEOUT, request)? {
         ContainerAnswer::Processes(pids) => Ok(pids),
-        _ => Err(unanswered(&record.node)),
+        _ => Err(unanswered(at)),
     }
 }
 

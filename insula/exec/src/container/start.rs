@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_agent::Exec;
 use insula_agent::container::{ContainerRequest, ContainerSpec};
+use insula_agent::network::Network;
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
@@ -54,7 +56,7 @@ pub fn start(
     let StartRequest { name, location, .. } = *request;
     check_name(driver, root, name)?;
     let there = check_location(driver, location, request.rootfs)?;
-    ports::check(request.publish, there.has_network)?;
+    ports::check(request.publish, there.network.is_some())?;
     let record = ContainerRecord {
         name: name.clone(),
         node: location.clone(),
@@ -62,9 +64,9 @@ pub fn start(
         moving_to: None,
         lwk_node: None,
         rootfs: there.rootfs,
-        address: match there.has_network {
-            true => Some(records.free_address(current_network(driver, root, None)?)?),
-            false => None,
+        address: match &there.network {
+            Some(network) => Some(records.free_address(network.current(driver, root, None)?)?),
+            None => None,
         },
         publish: request.publish.to_vec(),
         command: request
@@ -109,7 +111,8 @@ pub(super) fn check_name(driver: &Driver, root: &Root, name: &Name) -> Result<()
         ));
     }
     let is_it = |one: &Handle| text(&one.info.name) == name.as_str();
-    match node::all(driver)?.iter().any(is_it) {
+    let is_created = node::created_names(root).contains(name);
+    match is_created || node::all(driver)?.iter().any(is_it) {
         true => Err(taken(name, "a node")),
         false => Ok(()),
     }
@@ -139,10 +142,42 @@ impl StartRequest<'_> {
 pub(super) struct Found {
     /// The id of the node.
     pub(super) node_id: Option<u32>,
-    /// Whether they have addresses.
-    pub(super) has_network: bool,
+    /// Their network, if they have one.
+    pub(super) network: Option<ContainerNetwork>,
     /// The folder that is their root on the base.
     pub(super) rootfs: Option<PathBuf>,
+}
+
+/// The network of containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContainerNetwork {
+    /// That of all nodes, which is chosen when the first has one.
+    OfAll,
+    /// That of their node.
+    Of(Network),
+}
+
+impl ContainerNetwork {
+    /// Its addresses, for a container that wants this one.
+    pub(super) fn current(
+        self,
+        driver: &Driver,
+        root: &Root,
+        wanted: Option<Ipv4Addr>,
+    ) -> Result<Network, Error> {
+        match self {
+            Self::OfAll => current_network(driver, root, wanted),
+            Self::Of(network) => Ok(network),
+        }
+    }
+}
+
+fn network_of(node: &NodeRecord) -> Option<ContainerNetwork> {
+    let network = node.network.as_ref()?;
+    Some(match &network.named {
+        Some(named) => ContainerNetwork::Of(named.subnet.0),
+        None => ContainerNetwork::OfAll,
+    })
 }
 
 /// Checks that there can be containers, on the base with this folder as their root.
@@ -157,7 +192,7 @@ pub(super) fn check_location(
     match (location, rootfs) {
         (Location::Base, rootfs) => Ok(Found {
             node_id: None,
-            has_network: true,
+            network: Some(ContainerNetwork::OfAll),
             rootfs: Some(check_root(rootfs.unwrap_or(Path::new("/")))?),
         }),
         (Location::Node(name), Some(_)) => Err(own_root(name)),
@@ -165,7 +200,7 @@ pub(super) fn check_location(
             let there = check_node(driver, name)?;
             Ok(Found {
                 node_id: Some(there.id),
-                has_network: there.record.network.is_some(),
+                network: network_of(&there.record),
                 rootfs: None,
             })
         }

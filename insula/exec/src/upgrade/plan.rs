@@ -142,6 +142,7 @@ fn new_node(
         attachments: Attachments::find(&spec)?,
         described: old.described.clone(),
         remove: old.restart.policy.remove,
+        is_created: false,
         spec,
     })
 }

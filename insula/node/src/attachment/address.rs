@@ -53,11 +53,12 @@ pub(crate) fn free_addresses(network: Network) -> RangeInclusive<Ipv4Addr> {
     network.nth(2)..=network.nth(FIRST as u16 - 1)
 }
 
-/// Whether a node can request an address, if its network is the nodes'.
+/// Whether a node can request an address, on this network or, if there is none yet, on that of all nodes.
 #[must_use]
-pub(crate) fn can_be_requested(address: Ipv4Addr) -> bool {
+pub(crate) fn can_be_requested(address: Ipv4Addr, on: Option<Network>) -> bool {
     let network = Network::of(address);
-    NETWORKS.contains(&network) && free_addresses(network).contains(&address)
+    let is_possible = on.map_or_else(|| NETWORKS.contains(&network), |on| on == network);
+    is_possible && free_addresses(network).contains(&address)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use insula_agent::network::{Network, PREFIX};
 use insula_base::error::Error;
 use insula_base::root::Root;
 
-use super::network::BRIDGE;
+use super::network::{BRIDGE, Subnet, is_bridge};
 
 /// Networks that nodes can have, by preference.
 pub(super) const NETWORKS: [Network; 32] = {
@@ -37,28 +37,91 @@ struct Route<'a> {
 pub(crate) fn network(
     root: &Root,
     addresses: impl IntoIterator<Item = Ipv4Addr>,
+    others: &[Network],
     wanted: Option<Ipv4Addr>,
 ) -> Result<Network, Error> {
-    let text = root.text(ROUTES).unwrap_or_default();
-    let routes: Vec<_> = text.lines().skip(1).filter_map(Route::of).collect();
-    let mut bridge = routes.iter().filter(|route| route.interface == BRIDGE);
-    let of_bridge = || bridge.next().map(|route| route.target.into());
-    let used = addresses.into_iter().next().or_else(of_bridge);
-    let hidden = |network| routes.iter().find(|route| route.is_within(network));
-    let network = match (used.map(Network::of), wanted) {
+    let of_bridge = || network_of_bridge(root, BRIDGE);
+    let used = addresses
+        .into_iter()
+        .next()
+        .map(Network::of)
+        .or_else(of_bridge);
+    let is_free = |network: &Network| {
+        !others.contains(network) && check_hidden(root, *network, BRIDGE).is_ok()
+    };
+    let network = match (used, wanted) {
         (Some(used), Some(wanted)) if !used.contains(wanted) => return Err(another(used, wanted)),
         (Some(network), _) => network,
         (None, Some(wanted)) => Network::of(wanted),
         (None, None) => {
             let mut networks = NETWORKS.into_iter();
-            let free = networks.find(|network| hidden(*network).is_none());
-            free.unwrap_or(NETWORKS[0])
+            networks.find(is_free).unwrap_or(NETWORKS[0])
         }
     };
-    match hidden(network) {
-        None => Ok(network),
-        Some(route) => Err(hides(network, route)),
+    if others.contains(&network) {
+        return Err(is_anothers(network));
     }
+    check_hidden(root, network, BRIDGE).map(|()| network)
+}
+
+/// The addresses for a network with a name: the wanted ones, or the first that are nobody's. Those that the network
+/// of all nodes prefers are left to it.
+///
+/// # Errors
+/// When a network of the base has them; nothing was touched.
+pub(crate) fn choose_subnet(
+    root: &Root,
+    used: &[Network],
+    wanted: Option<Subnet>,
+) -> Result<Subnet, Error> {
+    let check = |network: Network| match used.contains(&network) {
+        true => Err(is_anothers(network)),
+        false => check_hidden(root, network, ""),
+    };
+    if let Some(Subnet(wanted)) = wanted {
+        return check(wanted)
+            .map(|()| Subnet(wanted))
+            .map_err(|error| error.about("subnet"));
+    }
+    let mut networks = NETWORKS[1..].iter();
+    let free = networks.find(|network| check(**network).is_ok());
+    free.map(|network| Subnet(*network)).ok_or_else(none_free)
+}
+
+/// Refuses a network that would hide another one of the base; `bridge` leads to the network itself.
+///
+/// # Errors
+/// What it would hide; nothing was touched.
+pub(crate) fn check_hidden(root: &Root, network: Network, bridge: &str) -> Result<(), Error> {
+    let text = root.text(ROUTES).unwrap_or_default();
+    let mut routes = routes(&text);
+    match routes.find(|route| route.interface != bridge && route.is_within(network)) {
+        None => Ok(()),
+        Some(route) => Err(hides(network, &route)),
+    }
+}
+
+/// The network of a bridge, if that is there.
+#[must_use]
+pub fn network_of_bridge(root: &Root, bridge: &str) -> Option<Network> {
+    let text = root.text(ROUTES).unwrap_or_default();
+    let found = routes(&text).find(|route| route.interface == bridge);
+    found.map(|route| Network::of(route.target.into()))
+}
+
+/// The bridge of a network, if that is there.
+#[must_use]
+pub fn bridge_of_network(root: &Root, network: Network) -> Option<String> {
+    let text = root.text(ROUTES).unwrap_or_default();
+    let is_its =
+        |route: &Route<'_>| is_bridge(route.interface) && network.contains(route.target.into());
+    routes(&text)
+        .find(is_its)
+        .map(|route| route.interface.to_owned())
+}
+
+fn routes(text: &str) -> impl Iterator<Item = Route<'_>> {
+    text.lines().skip(1).filter_map(Route::of)
 }
 
 impl<'a> Route<'a> {
@@ -76,13 +139,11 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// Whether it leads elsewhere to addresses of that network only: they would not be reached any more. One that leads to more,
+    /// Whether it leads to addresses of that network only: they would not be reached any more. One that leads to more,
     /// such as all of `10.0.0.0/8`, is another matter: the rest of it still is.
     fn is_within(&self, network: Network) -> bool {
         let nodes = u32::MAX << (32 - u32::from(PREFIX));
-        self.interface != BRIDGE
-            && self.mask & nodes == nodes
-            && network.contains(Ipv4Addr::from(self.target))
+        self.mask & nodes == nodes && network.contains(Ipv4Addr::from(self.target))
     }
 }
 
@@ -98,6 +159,23 @@ fn hides(network: Network, route: &Route<'_>) -> Error {
         "remove all nodes with a network, so that the next has another one; or start the node without --network and \
          --publish",
     )
+}
+
+fn is_anothers(network: Network) -> Error {
+    Error::new(format!(
+        "the addresses {network} are those of another network of nodes"
+    ))
+    .untouched()
+    .hint("`insula network ls` lists all networks")
+}
+
+fn none_free() -> Error {
+    Error::new("all addresses for networks of nodes are in use")
+        .untouched()
+        .about("subnet")
+        .hint(
+            "give others, as `--subnet 172.20.0.0/16`, or remove a network: `insula network prune`",
+        )
 }
 
 fn another(used: Network, wanted: Ipv4Addr) -> Error {
@@ -125,7 +203,8 @@ mod tests {
         let tree = Tree::new(&[(ROUTES, &format!("{head}{}", routes.concat()))]);
         let address = |text: &&str| text.parse::<Ipv4Addr>().unwrap();
         let wanted = wanted.as_ref().map(address);
-        let chosen = network(&tree.root(), addresses.iter().map(address), wanted);
+        let others = [Network::new(10, 84)];
+        let chosen = network(&tree.root(), addresses.iter().map(address), &others, wanted);
         chosen
             .map(|network| network.to_string())
             .map_err(|error| error.to_string())
@@ -178,7 +257,38 @@ mod tests {
         assert_eq!(wanted(&[]), Ok("10.90.0.0/16".into()));
         assert_eq!(wanted(&["10.90.1.0"]), Ok("10.90.0.0/16".into()));
         assert!(wanted(&["10.78.1.0"]).unwrap_err().contains("10.78.0.0/16"));
+        let named = chosen(&[], &[], Some("10.84.0.7"));
+        assert!(named.unwrap_err().contains("another network of nodes"));
         let hidden = chosen(&[line("tun0", [10, 90, 0, 0], 16)], &[], Some("10.90.0.7"));
         assert!(hidden.unwrap_err().contains("tun0"));
+    }
+
+    #[test]
+    fn a_named_network_has_addresses_that_nobody_has() {
+        let head = "Iface\n";
+        let lines = [
+            line("insula1", [10, 79, 0, 0], 16),
+            line("tun0", [10, 80, 3, 0], 24),
+        ];
+        let tree = Tree::new(&[(ROUTES, &format!("{head}{}", lines.concat()))]);
+        let root = tree.root();
+        let choose = |wanted: Option<&str>| {
+            let wanted = wanted.map(|text| text.parse().unwrap());
+            let chosen = choose_subnet(&root, &[Network::new(10, 81)], wanted);
+            chosen.map(|subnet| subnet.to_string())
+        };
+        assert_eq!(choose(None).unwrap(), "10.82.0.0/16");
+        assert_eq!(choose(Some("172.20.0.0/16")).unwrap(), "172.20.0.0/16");
+        for taken in ["10.79.0.0/16", "10.80.0.0/16", "10.81.0.0/16"] {
+            assert_eq!(choose(Some(taken)).unwrap_err().option, "subnet", "{taken}");
+        }
+        let network = Network::new(10, 79);
+        assert!(check_hidden(&root, network, "insula1").is_ok());
+        assert_eq!(network_of_bridge(&root, "insula1"), Some(network));
+        assert_eq!(
+            bridge_of_network(&root, network).as_deref(),
+            Some("insula1")
+        );
+        assert_eq!(bridge_of_network(&root, Network::new(10, 80)), None);
     }
 }

@@ -20,13 +20,14 @@ mod volume;
 
 pub use address::cid;
 pub(crate) use address::{can_be_requested, free_address};
-pub(crate) use choice::network;
+pub use choice::{bridge_of_network, network_of_bridge};
+pub(crate) use choice::{check_hidden, choose_subnet, network};
 pub use disk::{DiskFile, DiskSpec, find_storage_daemon};
 pub(crate) use disk_copy::{CopiedDisks, DiskStore, keep, open_served};
 pub use drained::{Drained, Malformed, UsedIndex};
 pub use failure::{DeviceFailure, failures};
 pub use folder::{SharedFolder, VIRTIOFSD_PLACES, find_virtiofsd};
-pub use network::{BRIDGE, Networking};
+pub use network::{BRIDGE, Link, NamedNetwork, Networking, Subnet, SubnetError, is_bridge};
 pub use port::{NodePort, Protocol, Publish, PublishError};
 pub use request::{drain, resize};
 pub use resolver::nameservers;

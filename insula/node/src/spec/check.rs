@@ -208,6 +208,8 @@ impl Problems {
         let has = [
             ("env", !spec.env.is_empty()),
             ("workdir", spec.workdir.is_some()),
+            ("interactive", spec.interactive),
+            ("tty", spec.tty),
         ];
         for (key, _) in has.iter().filter(|(_, has)| *has) {
             let message = format!("--{key} is of a program, and the node has none");

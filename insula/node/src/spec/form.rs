@@ -101,6 +101,24 @@ mod schema {
         }
     }
 
+    /// Whether something is had, or the name of what is.
+    pub(in super::super) struct BoolOrName;
+
+    impl JsonSchema for BoolOrName {
+        fn inline_schema() -> bool {
+            true
+        }
+
+        fn schema_name() -> Cow<'static, str> {
+            "BoolOrName".into()
+        }
+
+        fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+            let name = generator.subschema_for::<insula_driver::name::Name>();
+            json_schema!({ "anyOf": [{ "type": "boolean" }, name] })
+        }
+    }
+
     /// An IPv4 address.
     pub(in super::super) struct Address;
 
@@ -120,4 +138,4 @@ mod schema {
 }
 
 #[cfg(feature = "schemars")]
-pub(super) use schema::Address;
+pub(super) use schema::{Address, BoolOrName};

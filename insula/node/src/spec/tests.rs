@@ -53,7 +53,7 @@ fn equal_nodes_have_equal_forms() {
         ..NodeSpec::default()
     };
     let twice = NodeSpec {
-        network: true,
+        network: NetworkSpec::Default,
         ..address()
     };
     assert_eq!(twice.normalized(), address().normalized());

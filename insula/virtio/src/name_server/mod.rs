@@ -1,4 +1,4 @@
-//! The name server of the nodes' network, at the base's address.
+//! The name server of a network of nodes, at the base's address.
 //!
 //! It knows the names of nodes and containers, `web` or `web.insula`; for all others it asks the name servers
 //! of the base. Each supervisor of a node on the network has one; they share the port, and the kernel gives a
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use insula_agent::network::{Network, PREFIX};
+use insula_agent::network::PREFIX;
 use insula_base::root::Root;
-use insula_node::attachment::nameservers;
+use insula_node::attachment::{Link, nameservers};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{
@@ -65,13 +65,18 @@ pub(super) struct NameServer {
 
 impl NameServer {
     /// Starts one at the base's address on a network, which must exist.
-    pub(super) fn start(network: Network, names: Names) -> io::Result<Self> {
-        let own = network.base();
+    pub(super) fn start(link: &Link, names: Names) -> io::Result<Self> {
+        let own = link.network.base();
+        let is_internal = link.internal;
         Self::serve(Service {
             at: SocketAddrV4::new(own, PORT),
             prefix: PREFIX,
             names,
-            upstream: Box::new(move || upstream_servers(own)),
+            // Names could carry out what nothing else does.
+            upstream: Box::new(move || match is_internal {
+                true => Vec::new(),
+                false => upstream_servers(own),
+            }),
         })
     }
 
@@ -268,6 +273,7 @@ fn open(at: SocketAddrV4, kind: SockType) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use insula_agent::network::Network;
     use std::net::{TcpListener, UdpSocket};
     use std::time::Instant;
 

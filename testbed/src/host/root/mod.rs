@@ -56,8 +56,16 @@ const PACKAGES: &[&str] = &[
     "sqlite3",
     "stress-ng",
 ];
-/// Further packages for benchmarks, and for containers of podman.
-const BENCH_PACKAGES: &[&str] = &["netavark", "podman", "qemu-system-x86", "seabios"];
+/// Further packages for benchmarks, and for containers of podman and containerd.
+const BENCH_PACKAGES: &[&str] = &[
+    "catatonit",
+    "containerd",
+    "netavark",
+    "podman",
+    "qemu-system-x86",
+    "runc",
+    "seabios",
+];
 
 /// Further packages for the scenarios whose subject are large programs.
 const APPLICATION_PACKAGES: &[&str] = &[

@@ -1,8 +1,10 @@
-//! Containers run on kernels of their own by the OCI runtime `insula-oci`, called as engines call it, and by podman: with their
+//! Containers run on kernels of their own by the OCI runtime `insula-oci`, called as engines call it, by podman and by containerd: with their
 //! output, status, users, files and terminals; they are joined, stopped and killed as any others, and leave nothing behind.
 
 mod bundles;
+mod containerd;
 mod network;
+mod pods;
 
 use std::fs;
 use std::io::Write;
@@ -54,6 +56,14 @@ pub(crate) const PODMAN: Scenario = Scenario {
     ..SCENARIO
 };
 
+pub(crate) const CONTAINERD: Scenario = Scenario {
+    name: "containerd",
+    proves: "containerd runs containers on kernels of their own",
+    limit: std::time::Duration::from_secs(600),
+    play: play_containerd,
+    ..PODMAN
+};
+
 /// The runtime as its package installs it.
 const RUNTIME: &str = "/usr/local/sbin/insula-oci";
 const COMMAND: &str = "/payload/bin/insula";
@@ -97,8 +107,23 @@ fn play(context: &Context) -> Result<(), Finding> {
 }
 
 fn play_podman(context: &Context) -> Result<(), Finding> {
+    with_podman(context, of_podman)
+}
+
+fn play_containerd(context: &Context) -> Result<(), Finding> {
+    with_podman(context, |release| {
+        import()?;
+        containerd::play(release)
+    })
+}
+
+/// Removes all that podman has after `play`.
+fn with_podman(
+    context: &Context,
+    play: impl FnOnce(&str) -> Result<(), Finding>,
+) -> Result<(), Finding> {
     let played = with_root(context, |release| {
-        let played = of_podman(release);
+        let played = play(release);
         let removed = podman(&["rm", "--all", "--force", "-t", "0"]);
         played.and(removed.map(drop))
     });
@@ -141,6 +166,7 @@ fn of_podman(release: &str) -> Result<(), Finding> {
     of_an_image()?;
     on_the_network_of_nodes()?;
     network::published()?;
+    pods::of_podman()?;
     joined_and_stopped(release)?;
     killed()?;
     its_kernel_ends()
@@ -320,6 +346,18 @@ fn input_and_terminal() -> Result<(), Finding> {
 
 /// A container of an image has what that says, and a root that podman has made of it.
 fn of_an_image() -> Result<(), Finding> {
+    import()?;
+    let output = podman(&["run", "--rm", "--network", "none", "busybox"])?;
+    assert_equal(
+        "its output",
+        &output.as_str(),
+        &"of-the-image\n/etc\nroot\n",
+    )?;
+    nothing_is_left()
+}
+
+/// Makes an image of the root.
+fn import() -> Result<(), Finding> {
     let mut tar = Command::new("tar");
     tar.args(["-C", ROOTFS, "-cf", ARCHIVE, "."]);
     Ended::of(tar, "")?.with_status(0)?;
@@ -332,14 +370,7 @@ fn of_an_image() -> Result<(), Finding> {
         .chain([ARCHIVE, "busybox"])
         .collect();
     podman(&import)?;
-    fs::remove_file(ARCHIVE)?;
-    let output = podman(&["run", "--rm", "--network", "none", "busybox"])?;
-    assert_equal(
-        "its output",
-        &output.as_str(),
-        &"of-the-image\n/etc\nroot\n",
-    )?;
-    nothing_is_left()
+    Ok(fs::remove_file(ARCHIVE)?)
 }
 
 fn on_the_network_of_nodes() -> Result<(), Finding> {

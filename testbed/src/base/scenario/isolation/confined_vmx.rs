@@ -198,6 +198,7 @@ fn start_copy(name: &str) -> Result<insula_driver::Node, Finding> {
         attachments: Attachments::default(),
         described: None,
         remove: false,
+        is_created: false,
     };
     let driver = Driver::open()?;
     let (_, node) = insula_node::start(&driver, &Root::default(), &request, 0)?;

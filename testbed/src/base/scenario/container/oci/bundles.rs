@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left};
+use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left, pods};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
 
@@ -24,6 +24,7 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     Ended::of(spec, "")?.with_status(0)?;
     let played = from_create_to_delete(release)
         .and_then(|()| network::play())
+        .and_then(|()| pods::play())
         .and_then(|()| refusals());
     fs::remove_dir_all(BUNDLE)?;
     played
@@ -56,17 +57,33 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Creates the container. Its output goes to a file, since it keeps that open.
-pub(super) fn create() -> Result<Option<i32>, Finding> {
+/// Creates the container of the bundle.
+pub(super) fn create() -> Result<(), Finding> {
+    create_as(NAME)
+}
+
+/// Creates a container. Its output goes to a file, since it keeps that open.
+pub(super) fn create_as(name: &str) -> Result<(), Finding> {
     let output = File::create(OUTPUT)?;
-    let mut command = command(&["create", "--bundle", BUNDLE, NAME]);
+    let mut command = command(&["create", "--bundle", BUNDLE, name]);
     let command = command.stdin(Stdio::null()).stderr(output.try_clone()?);
-    Ok(command.stdout(output).status()?.code())
+    let is_created = command.stdout(output).status()?.success();
+    let why = fs::read_to_string(OUTPUT)?;
+    Finding::unless(is_created, || format!("create {name}: {why}"))
+}
+
+/// Waits until a container has ended, and deletes it.
+pub(super) fn delete_ended(name: &str) -> Result<(), Finding> {
+    wait_for("the container's end", || {
+        let state = runtime(&["state", name])?.with_status(0)?;
+        Ok(state.contains("\"stopped\"").then_some(()))
+    })?;
+    runtime(&["delete", name])?.with_status(0).map(drop)
 }
 
 fn from_create_to_delete(release: &str) -> Result<(), Finding> {
     configure(|_| {})?;
-    assert_equal("create", &create()?, &Some(0))?;
+    create()?;
     let state = |status: &str| {
         let shown: Value = serde_json::from_str(&runtime(&["state", NAME])?.with_status(0)?)?;
         assert_equal("its bundle", &shown["bundle"], &BUNDLE.into())?;

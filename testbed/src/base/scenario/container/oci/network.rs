@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::bundles::{NAME, configure, create, runtime};
+use super::bundles::{NAME, configure, create, delete_ended, runtime};
 use super::{Ended, ROOTFS, USERS, nothing_is_left, podman};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
 
 /// A network namespace as engines make it: with an interface whose other end the base has.
 const NAMESPACE: &str = "of-an-engine";
-const PATH: &str = "/run/netns/of-an-engine";
+pub(super) const PATH: &str = "/run/netns/of-an-engine";
 const INTERFACE: &str = "engine";
 /// What the container runs, and its published port.
 const SERVER: [&str; 7] = ["busybox", "httpd", "-f", "-p", "80", "-h", "/etc"];
@@ -25,7 +25,7 @@ const PORT: u16 = 8080;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 /// The base's address, and the container's.
 const BASE: &str = "10.99.0.1";
-const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+pub(super) const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Timeout of an attempt to connect, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -56,8 +56,13 @@ fn at_its_port() -> Result<(), Finding> {
 
 /// A network of no engine that is known.
 pub(super) fn play() -> Result<(), Finding> {
+    with_namespace(served)
+}
+
+/// Plays something while there is a namespace that an engine has connected.
+pub(super) fn with_namespace(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     connect()?;
-    let played = served();
+    let played = play();
     ip(&["netns", "delete", NAMESPACE])?;
     played
 }
@@ -86,7 +91,7 @@ fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
 }
 
 /// Waits until the container serves its page there.
-fn serves(place: (Ipv4Addr, u16)) -> Result<(), Finding> {
+pub(super) fn serves(place: (Ipv4Addr, u16)) -> Result<(), Finding> {
     let found = wait_for("the container's page", || Ok(page(place).ok()))?;
     Finding::unless(found.ends_with(USERS), || format!("its page: {found}"))
 }
@@ -106,17 +111,13 @@ fn served() -> Result<(), Finding> {
         config["process"]["args"] = json!(SERVER);
         config["linux"]["namespaces"][0]["path"] = json!(PATH);
     })?;
-    assert_equal("create", &create()?, &Some(0))?;
+    create()?;
     runtime(&["start", NAME])?.with_status(0)?;
     serves((CONTAINER, 80))?;
     let ping = ["exec", NAME, "busybox", "ping", "-c", "1", "-w", "60", BASE];
     runtime(&ping)?.with_status(0)?;
     runtime(&["kill", NAME, "TERM"])?.with_status(0)?;
-    wait_for("its end", || {
-        let state = runtime(&["state", NAME])?.with_status(0)?;
-        Ok(state.contains("\"stopped\"").then_some(()))
-    })?;
-    runtime(&["delete", NAME])?.with_status(0)?;
+    delete_ended(NAME)?;
     // The namespace is as it was.
     let inside = ["netns", "exec", NAMESPACE];
     let links = run("ip", &["-n", NAMESPACE, "-o", "link"])?;

@@ -1,0 +1,35 @@
+//! Containers that share a node, as those of a pod.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Exec;
+
+/// Folder of the node's root file system in which the base has the roots of such containers. The agent mounts another file
+/// system there, so that the node's programs do not see it.
+pub const ROOTS: &str = "run";
+
+/// A container to start beside the node's own programs, in the node's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodContainer {
+    /// Its name, by which further programs [join](crate::ExecAs::container) it.
+    pub name: String,
+    /// Name of its root in [`ROOTS`], which no other has had: what the node's kernel remembers of that is not of this one.
+    pub root: String,
+    /// Its program.
+    pub exec: Exec,
+    /// User and group of that, `USER[:GROUP[,GROUP]...]`; root if nothing is said.
+    pub user: Option<String>,
+    /// What it has of its own.
+    pub own: OwnNamespaces,
+}
+
+/// Namespaces that a container has beside its mounts; in the others it is with the node's programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnNamespaces {
+    /// One for host names, with this one.
+    pub hostname: Option<String>,
+    /// One for System V objects and POSIX message queues, with a `/dev/shm`.
+    pub ipc: bool,
+    /// One for processes.
+    pub processes: bool,
+}

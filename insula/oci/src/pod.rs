@@ -1,0 +1,136 @@
+//! Containers that share a node, as those of a pod: which node that is, and what such a container has of its own there.
+//!
+//! The first container of a pod has a node, the *sandbox*; further ones are programs with a root of their own there. An
+//! engine says which container that is by an annotation, or has the containers share a network namespace.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use insula_agent::pod::OwnNamespaces;
+use insula_base::error::Error;
+use insula_driver::name::Name;
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use super::node;
+use super::state::{Record, State, check_id};
+
+/// Annotations of containerd and of CRI-O with the id of the sandbox; podman has that of the pod there, which is none.
+const SANDBOX_IDS: [&str; 2] = [
+    "io.kubernetes.cri.sandbox-id",
+    "io.kubernetes.cri-o.SandboxID",
+];
+
+/// What a container is in the node of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Member {
+    /// Id of the container whose node it is.
+    pub(super) sandbox: String,
+    /// Its own name there.
+    pub(super) name: Name,
+    /// What it has of its own.
+    pub(super) own: OwnNamespaces,
+}
+
+impl Member {
+    /// That of a container of this sandbox.
+    pub(super) fn of(config: &Config, id: &str, sandbox: &Record) -> Result<Self, Error> {
+        let is_own = |kind: &str| {
+            let mut all = config.linux.namespaces.iter();
+            all.any(|one| one.kind == kind && one.path.as_os_str().is_empty())
+        };
+        let hostname = is_own("uts").then(|| config.hostname.clone());
+        Ok(Self {
+            sandbox: sandbox.id.clone(),
+            name: node::name(id)?,
+            own: OwnNamespaces {
+                hostname: hostname.filter(|name| !name.is_empty()),
+                ipc: is_own("ipc"),
+                processes: is_own("pid"),
+            },
+        })
+    }
+}
+
+/// The container whose node that of this configuration is to share; `None` if it gets one of its own.
+pub(super) fn sandbox(config: &Config, id: &str) -> Option<Record> {
+    named(config, id).or_else(|| with_network_of(config))
+}
+
+fn named(config: &Config, id: &str) -> Option<Record> {
+    let given = SANDBOX_IDS
+        .iter()
+        .filter_map(|key| config.annotations.get(*key));
+    let mut given = given.filter(|sandbox| sandbox.as_str() != id && check_id(sandbox).is_ok());
+    given.find_map(|sandbox| {
+        let record = State::of(sandbox).record().ok().flatten();
+        record.filter(|record| record.member.is_none())
+    })
+}
+
+fn with_network_of(config: &Config) -> Option<Record> {
+    let mut namespaces = config.linux.namespaces.iter();
+    let network =
+        namespaces.find(|one| one.kind == "network" && !one.path.as_os_str().is_empty())?;
+    let wanted = identity(&network.path)?;
+    let mut all = State::all()
+        .into_iter()
+        .filter_map(|state| state.record().ok().flatten());
+    all.find(|record| {
+        let pid = record.pid().filter(|_| record.member.is_none());
+        pid.is_some_and(|pid| identity(Path::new(&format!("/proc/{pid}/ns/net"))) == Some(wanted))
+    })
+}
+
+/// What tells namespaces from each other.
+fn identity(namespace: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(namespace).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(value: Value) -> Config {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn namespaces_are_the_containers_own_or_the_nodes() {
+        let sandbox = crate::state::tests::record("sandbox");
+        let of = |namespaces: Value| {
+            let value = json!({"hostname": "web", "linux": {"namespaces": namespaces}});
+            Member::of(&config(value), "one", &sandbox).unwrap()
+        };
+        let own = of(json!([{"type": "uts"}, {"type": "ipc"}, {"type": "pid"}]));
+        assert_eq!(
+            (own.sandbox.as_str(), own.name.as_str()),
+            ("sandbox", "one")
+        );
+        assert_eq!(own.own.hostname.as_deref(), Some("web"));
+        assert!(own.own.ipc && own.own.processes);
+        let path = |kind: &str| json!({"type": kind, "path": format!("/proc/1/ns/{kind}")});
+        for shared in [json!([]), json!([path("uts"), path("ipc"), path("pid")])] {
+            assert_eq!(of(shared).own, OwnNamespaces::default());
+        }
+    }
+
+    #[test]
+    fn containers_without_a_sandbox_are_alone() {
+        let network = |path: &str| json!({"namespaces": [{"type": "network", "path": path}]});
+        for value in [
+            json!({}),
+            json!({"linux": network("")}),
+            json!({"linux": network("/no/such")}),
+            json!({"linux": network("/proc/self/ns/net")}),
+            json!({"annotations": {SANDBOX_IDS[0]: "web"}}),
+            json!({"annotations": {SANDBOX_IDS[0]: "../x", SANDBOX_IDS[1]: "no-such"}}),
+        ] {
+            assert!(sandbox(&config(value.clone()), "web").is_none(), "{value}");
+        }
+    }
+}
