@@ -37,8 +37,10 @@
  * core is the server's, the kernel switches straight from one to the other.
  *
  * What endpoints a node has, and how much their servers have to do, any program can ask; and it
- * can put all threads of a server on other cores, as sched_setaffinity(2) does for a thread.
- * Requests that are under way are not disturbed.
+ * can put a server's threads on other cores, as sched_setaffinity(2) does for a thread: all but
+ * those that serve another endpoint of the same process. A thread serves the endpoint from which
+ * it has received a request last, or, before the first, at which it has waited last. Requests that
+ * are under way are not disturbed.
  *
  *	all = INSULA_SYS_ENDPOINT_LIST(endpoints, count)
  *		INSULA_SYS_ENDPOINT_PLACE(name, length, cores, bytes)
