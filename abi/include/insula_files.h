@@ -40,6 +40,8 @@
 
 #define INSULA_FILE_NONE	(~0ULL)
 #define INSULA_FILE_CURRENT	(~0ULL)
+/* Highest number of a shard. */
+#define INSULA_FILE_SHARDS_MAX	64
 
 /* Flags, modes and structures are Linux', as of the call of that name. */
 enum insula_file_operation {

@@ -4,6 +4,8 @@
 pub const NONE: u64 = u64::MAX;
 /// `INSULA_FILE_CURRENT`: the offset of the description.
 pub const CURRENT: u64 = u64::MAX;
+/// `INSULA_FILE_SHARDS_MAX`: the highest number of a shard.
+pub const SHARDS_MAX: u64 = 64;
 
 /// `enum insula_file_operation`. Words and results are in the header.
 pub mod operation {

@@ -1,6 +1,6 @@
 //! Values of `insula_files.h` as the Rust mirror has them.
 
-use insula_abi::files::{CURRENT, NONE, operation};
+use insula_abi::files::{CURRENT, NONE, SHARDS_MAX, operation};
 
 use super::{Facts, values};
 
@@ -9,6 +9,7 @@ pub(crate) fn constants() -> Facts {
     values!(facts, {
         INSULA_FILE_NONE = NONE.cast_signed(),
         INSULA_FILE_CURRENT = CURRENT.cast_signed(),
+        INSULA_FILE_SHARDS_MAX = SHARDS_MAX.cast_signed(),
     });
     facts
 }

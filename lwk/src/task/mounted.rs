@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use insula_abi::files::operation;
+use insula_abi::files::{SHARDS_MAX, operation};
 use insula_abi::server::ENDPOINT_NAME_MAX;
 
 use crate::model::endpoint::Request;
@@ -48,8 +48,12 @@ impl Mount {
         }
     }
 
-    /// Returns the endpoint of a shard of the server, by its number; none if that can have no name.
+    /// Returns the endpoint of a shard of the server, by its number; none if there can be no such one: a server that
+    /// names ever others does not fill this kernel's memory.
     fn shard(&self, number: u64) -> Option<Handle> {
+        if number > SHARDS_MAX {
+            return None;
+        }
         let name = format!(".{number}");
         let name = [&self.server, name.as_bytes()].concat();
         (name.len() <= ENDPOINT_NAME_MAX).then(|| endpoint_registry::by_name(name))

@@ -1,6 +1,7 @@
 //! Command line of `insula-files`.
 
 use clap::{Parser, Subcommand};
+use insula_abi::files::SHARDS_MAX;
 
 use crate::block::Source;
 use crate::command::size;
@@ -17,7 +18,7 @@ pub struct FilesOptions {
     pub name: String,
     /// Threads that have the content of open files, by their inodes, each on a core of its own as far as it has so many:
     /// endpoints NAME.1, NAME.2, and so on. Without, one thread has all
-    #[arg(long, global = true, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=64))]
+    #[arg(long, global = true, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=SHARDS_MAX as i64))]
     pub shards: u16,
 }
 
