@@ -32,6 +32,34 @@
  *
  * Offsets are in bytes. INSULA_FILE_CURRENT as an offset means that of the description, which then
  * advances.
+ *
+ * A server may share pages of regular files with the kernel, which reads them itself from then on,
+ * for any program that has the file open: no request comes for that. It announces that, and what
+ * changes later, by replies to request 0 (insula_server.h), whose words are:
+ *
+ *	0	st_ino
+ *	5	INSULA_ANNOUNCE_FILE_PAGE: the page is shared
+ *		1	its number in the file: pages have 4096 bytes
+ *		2	where it is in the server's memory: in a shared mapping of its own (mmap(2)
+ *			with MAP_SHARED and MAP_ANONYMOUS), at a multiple of 4096
+ *		3	st_size
+ *	5	INSULA_ANNOUNCE_FILE_INVALID: pages are shared no more
+ *		1	the number of the first one
+ *		2	how many
+ *	5	INSULA_ANNOUNCE_FILE_CHANGED: the next read is to be requested
+ *
+ * As the page is the server's own, what it writes there is seen by the next read without further
+ * ado. It announces FILE_INVALID before the page becomes something else, or has fewer bytes of the
+ * file; FILE_CHANGED, if the size has become larger, and whenever it is to hear of a read, such as
+ * for the time of access: the next one, which is requested, comes with that. Both are in time if
+ * they are announced by the call that replies to the request that was the cause. Of files that the
+ * kernel does not know the announcement has no effect. The kernel may forget a page, and requests a
+ * read of it then.
+ *
+ * So the kernel may know more of the offset of a description than the server. With a request that
+ * needs it (reads and writes at INSULA_FILE_CURRENT, seeking) it tells that, with a number. The
+ * server takes the offset over if the number is higher than the last it has seen for that
+ * description; in word 1 of the reply it says what the offset is now.
  */
 #ifndef INSULA_FILES_H
 #define INSULA_FILES_H
@@ -49,9 +77,13 @@ enum insula_file_operation {
 					 * 2: st_ino, 3: its shard, or 0
 					 */
 	INSULA_FILE_RELEASE = 2,	/* the last descriptor is closed; the reply has no effect */
-	INSULA_FILE_READ = 3,		/* 1: offset. Writes what was read */
-	INSULA_FILE_WRITE = 4,		/* 1: offset. Reads what is to be written */
-	INSULA_FILE_SEEK = 5,		/* 1: offset, 2: whence */
+	INSULA_FILE_READ = 3,		/* 1: offset, 2: told offset, 3: its number. Writes what
+					 * was read. Word 1: the new offset
+					 */
+	INSULA_FILE_WRITE = 4,		/* The same. Reads what is to be written */
+	INSULA_FILE_SEEK = 5,		/* 1: offset, 2: whence, 3: told offset, 4: its number.
+					 * Word 1: the new offset
+					 */
 	INSULA_FILE_STAT = 6,		/* P; 1: AT_ flags. Writes a struct stat */
 	INSULA_FILE_STATX = 7,		/* P; 1: AT_ flags, 2: mask. Writes a struct statx */
 	INSULA_FILE_ACCESS = 8,		/* P; 1: mode, 2: AT_ flags */

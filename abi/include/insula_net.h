@@ -18,6 +18,7 @@
  *	1	what the socket is ready for now
  *	2	POLLIN if something has arrived, POLLOUT if there is more room: events for those who
  *		wait for changes (EPOLLET)
+ *	5	INSULA_ANNOUNCE_SOCKET
  *
  * Only the server of a socket's own endpoint can announce; of sockets that have gone nothing
  * follows. A server that ends takes its sockets with it: the kernel has their calls fail with

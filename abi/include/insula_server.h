@@ -29,8 +29,9 @@
  *
  * Both copy INSULA_MESSAGE_COPY_MAX bytes at most, and return how many.
  *
- * A reply to request 0, a number that no request has, announces something to the kernel
- * (insula_net.h).
+ * A reply to request 0, a number that no request has, announces something to the kernel: its last
+ * word says what (insula_net.h, insula_files.h). Replies and announcements of one call take effect
+ * in their order.
  *
  * INSULA_SYS_MESSAGE_RECEIVE replies first, then receives: a server in a loop enters the kernel
  * once for each request. It does not wait if it shall receive none (count 0). If the client's
@@ -88,6 +89,14 @@
 #define INSULA_MESSAGE_COPY_MAX		(1ULL << 20)
 /* No timeout. */
 #define INSULA_MESSAGE_FOREVER		(~0ULL)
+
+/* What is announced: the last word of a reply to request 0. */
+enum insula_announcement {
+	INSULA_ANNOUNCE_SOCKET = 0,		/* what a socket is ready for */
+	INSULA_ANNOUNCE_FILE_PAGE = 1,		/* a page of a file is shared */
+	INSULA_ANNOUNCE_FILE_INVALID = 2,	/* pages of a file are not any more */
+	INSULA_ANNOUNCE_FILE_CHANGED = 3,	/* ask for the next read of a file */
+};
 
 /* A request, as the client sends it and gets it back, and as the server receives it. */
 struct insula_server_message {

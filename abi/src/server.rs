@@ -36,6 +36,18 @@ pub const MESSAGE_COPY_MAX: u64 = 1 << 20;
 /// `INSULA_MESSAGE_FOREVER`: no timeout.
 pub const MESSAGE_FOREVER: u64 = u64::MAX;
 
+/// `enum insula_announcement`: what a reply to no request announces, by its last word.
+pub mod announcement {
+    /// `INSULA_ANNOUNCE_SOCKET`: what a socket is ready for.
+    pub const SOCKET: u64 = 0;
+    /// `INSULA_ANNOUNCE_FILE_PAGE`: a page of a file is shared.
+    pub const FILE_PAGE: u64 = 1;
+    /// `INSULA_ANNOUNCE_FILE_INVALID`: pages of a file are not any more.
+    pub const FILE_INVALID: u64 = 2;
+    /// `INSULA_ANNOUNCE_FILE_CHANGED`: the server is to be asked for the next read of a file.
+    pub const FILE_CHANGED: u64 = 3;
+}
+
 /// `struct insula_server_message`: a request, as the client sends it and gets it back, and as the server
 /// receives it.
 #[repr(C)]

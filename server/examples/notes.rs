@@ -27,10 +27,7 @@ impl Handler for Notes {
             self.0.insert(name.to_vec(), text.to_vec());
         }
         let note = self.0.get(name).map_or(&b""[..], Vec::as_slice);
-        Reply {
-            words: [note.len() as u64, 0, 0, 0, 0, 0],
-            data: note,
-        }
+        Reply::new([note.len() as u64, 0, 0, 0, 0, 0], note)
     }
 }
 

@@ -117,7 +117,7 @@ impl Endpoint {
             return sys::receive(&self.handle, Some(place), None, timeout);
         }
         let number = place.message.request;
-        let reply = self.handled(handler, place);
+        let reply = self.announced(self.handled(handler, place))?;
         sys::receive(&self.handle, Some(place), Some((number, &reply)), timeout)
     }
 
@@ -131,8 +131,23 @@ impl Endpoint {
             return Ok(());
         }
         let number = place.message.request;
-        let reply = self.handled(handler, place);
+        let reply = self.announced(self.handled(handler, place))?;
         sys::receive::<FIRST>(&self.handle, None, Some((number, &reply)), None)
+    }
+
+    /// Announces as much that the rest goes by one call with the reply.
+    fn announced<'a>(&self, reply: Reply<'a>) -> Result<Reply<'a>, nix::errno::Errno> {
+        let most = MESSAGE_BATCH_MAX - 1;
+        let (now, later) = reply
+            .announcements
+            .split_at(reply.announcements.len().saturating_sub(most));
+        for some in now.chunks(MESSAGE_BATCH_MAX) {
+            sys::announce(&self.handle, some)?;
+        }
+        Ok(Reply {
+            announcements: later,
+            ..reply
+        })
     }
 
     /// Has a handler handle a request. Returns its reply.

@@ -17,6 +17,20 @@ pub struct Reply<'a> {
     pub words: Words,
     /// Bytes that are copied to the start of what may be written, as far as they fit: 1 MiB at most.
     pub data: &'a [u8],
+    /// What is announced to the kernel before the client goes on.
+    pub announcements: &'a [Announcement],
+}
+
+impl<'a> Reply<'a> {
+    /// Creates a reply.
+    #[must_use]
+    pub fn new(words: Words, data: &'a [u8]) -> Self {
+        Self {
+            words,
+            data,
+            announcements: &[],
+        }
+    }
 }
 
 /// What a server announces to the kernel, beside its replies: words as the protocol between them has them.

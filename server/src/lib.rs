@@ -40,6 +40,7 @@ mod handler;
 pub mod local;
 pub mod net;
 pub mod nvme;
+pub mod pages;
 pub mod pci;
 mod placement;
 pub mod programs;

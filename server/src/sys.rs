@@ -137,49 +137,59 @@ impl<const FIRST: usize> Place<FIRST> {
     }
 }
 
-/// Makes a reply, if there is one; then receives a request, if there is a place for one.
+/// Returns an announcement as the kernel has it: a reply to no request.
+fn unasked(announcement: &Announcement) -> Reply {
+    Reply {
+        request: 0,
+        words: announcement.0,
+        data_address: 0,
+        data_length: 0,
+    }
+}
+
+/// Makes a reply and its announcements, if there is one; then receives a request, if there is a place for one.
 pub(crate) fn receive<const FIRST: usize>(
     handle: &Handle,
     place: Option<&mut Place<FIRST>>,
     reply: Option<(u64, &crate::Reply<'_>)>,
     timeout: Option<Duration>,
 ) -> Result<(), Errno> {
+    let announced = reply.map_or(&[][..], |(_, reply)| reply.announcements);
     let reply = reply.map(|(request, reply)| Reply {
         request,
         words: reply.words,
         data_address: reply.data.as_ptr() as u64,
         data_length: reply.data.len() as u64,
     });
+    let with_announced: Vec<Reply>;
+    let replies = match announced {
+        [] => reply.as_slice(),
+        announced => {
+            with_announced = announced.iter().map(unasked).chain(reply).collect();
+            &with_announced
+        }
+    };
     let (messages, count) = place.map_or((0, 0), |place| {
         place.message.writable_address = place.first.as_mut_ptr() as u64;
         place.message.writable_length = FIRST as u64;
         (&raw mut place.message as u64, 1)
     });
-    let (replies, reply_count) = reply
-        .as_ref()
-        .map_or((0, 0), |reply| (&raw const *reply as u64, 1));
     let arguments = [
         handle.number,
         messages,
         count,
-        replies,
-        reply_count,
+        replies.as_ptr() as u64,
+        replies.len() as u64,
         timeout_ns(timeout),
     ];
-    // SAFETY: 1. the reply and its data are borrowed. 2. Message and first bytes are written, and
+    // SAFETY: 1. the replies and their data are borrowed. 2. Message and first bytes are written, and
     // borrowed exclusively.
     unsafe { call(SYS_MESSAGE_RECEIVE, arguments) }.map(drop)
 }
 
 /// Announces something to the kernel, by replies to no request.
 pub(crate) fn announce(handle: &Handle, all: &[Announcement]) -> Result<(), Errno> {
-    let replies = all.iter().map(|announcement| Reply {
-        request: 0,
-        words: announcement.0,
-        data_address: 0,
-        data_length: 0,
-    });
-    let replies: Vec<_> = replies.collect();
+    let replies: Vec<_> = all.iter().map(unasked).collect();
     let (start, count) = (replies.as_ptr() as u64, replies.len() as u64);
     let arguments = [handle.number, 0, 0, start, count, 0];
     // SAFETY: the replies are borrowed, and have no data.

@@ -115,6 +115,7 @@ fn enumerators() -> Facts {
         grant::enumerators(),
         hotplug::enumerators(),
         files::enumerators(),
+        server::enumerators(),
         net::enumerators(),
     ])
 }

@@ -1,7 +1,7 @@
 //! Layout of `insula_server.h` as the Rust mirror has it.
 
 use insula_abi::server as rust;
-use insula_abi::server::{EndpointInfo, Message, Reply};
+use insula_abi::server::{EndpointInfo, Message, Reply, announcement};
 
 use super::{Facts, structure, values};
 
@@ -59,6 +59,17 @@ pub(crate) fn constants() -> Facts {
         INSULA_MESSAGE_BATCH_MAX = rust::MESSAGE_BATCH_MAX,
         INSULA_MESSAGE_COPY_MAX = rust::MESSAGE_COPY_MAX,
         INSULA_MESSAGE_FOREVER = rust::MESSAGE_FOREVER.cast_signed(),
+    });
+    facts
+}
+
+pub(crate) fn enumerators() -> Facts {
+    let mut facts = Facts::new();
+    values!(facts, {
+        INSULA_ANNOUNCE_SOCKET = announcement::SOCKET,
+        INSULA_ANNOUNCE_FILE_PAGE = announcement::FILE_PAGE,
+        INSULA_ANNOUNCE_FILE_INVALID = announcement::FILE_INVALID,
+        INSULA_ANNOUNCE_FILE_CHANGED = announcement::FILE_CHANGED,
     });
     facts
 }

@@ -227,6 +227,12 @@ impl<T> Endpoint<T> {
         self.server != 0
     }
 
+    /// Returns the generation of its server; 0 without one.
+    #[must_use]
+    pub fn server(&self) -> u64 {
+        self.server
+    }
+
     /// Ends a server, by its generation. Returns the senders of all requests that it had, except of
     /// those that are taken out, which cannot be put back any more; and its waiting threads. What it
     /// had not received waits for the next server, if a sender does.

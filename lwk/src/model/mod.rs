@@ -1,12 +1,14 @@
 //! What Linux's interface is made of, without side effects: VMAs, wait queues, signals, scheduling,
 //! file formats. The host tests it.
 
+pub mod cached_file;
 pub(crate) mod change_lock;
 pub mod core_file;
 pub mod elf;
 pub mod endpoint;
 pub mod errno;
 pub mod file_locks;
+pub mod file_offset;
 pub mod futex;
 pub mod initial_stack;
 pub mod limits;

@@ -14,6 +14,7 @@ use crate::syscall::delegate::finish;
 use crate::syscall::message::send::submit;
 use crate::task::endpoint::Handle;
 use crate::task::file_call::FileCall;
+use crate::task::file_offset::OffsetRequest;
 use crate::task::flow::Flow;
 use crate::task::thread::Thread;
 
@@ -37,6 +38,7 @@ pub(in crate::syscall) struct Ask {
     operation: u32,
     words: Words,
     socket: Option<u64>,
+    offset: Option<OffsetRequest>,
     head: Vec<u8>,
     readable: Windows,
     writable: Windows,
@@ -51,6 +53,7 @@ impl Ask {
             operation,
             words,
             socket: None,
+            offset: None,
             head: Vec::new(),
             readable: Windows::default(),
             writable: Windows::default(),
@@ -61,6 +64,12 @@ impl Ask {
     /// Has the reply say what a socket is ready for.
     pub(in crate::syscall) fn of_socket(mut self, handle: u64) -> Self {
         self.socket = Some(handle);
+        self
+    }
+
+    /// Has the reply say what the offset of a description is then.
+    pub(in crate::syscall) fn of_offset(mut self, request: OffsetRequest) -> Self {
+        self.offset = Some(request);
         self
     }
 
@@ -112,6 +121,7 @@ impl Ask {
         thread.file_call = Some(FileCall {
             then: self.then.map(|then| Box::new(then) as Box<_>),
             socket: self.socket,
+            offset: self.offset,
             reply: None,
         });
         let request = Box::new(Request {

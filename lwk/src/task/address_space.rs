@@ -407,6 +407,16 @@ impl AddressSpace {
         Some((object.number, address.wrapping_sub(object.base)))
     }
 
+    /// Returns the page of shared memory at an address, by its number in the object; none if that is no address of one,
+    /// or the memory is a device's or the kernel's.
+    #[must_use]
+    pub fn shared_page(&self, address: u64) -> Option<(Arc<SharedObject>, u64)> {
+        let (number, offset) = self.object_at(address)?;
+        let object = self.objects.get(&number)?;
+        (object.is_of_program() && offset.is_multiple_of(PAGE))
+            .then(|| (Arc::clone(object), offset / PAGE))
+    }
+
     /// Whether all VMAs in a range allow an access.
     #[must_use]
     pub fn allows(&self, start: u64, end: u64, access: Protection) -> bool {

@@ -39,6 +39,11 @@ impl Handle {
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.queues).addr()
     }
+
+    /// Returns the generation of the server that its endpoint has now; 0 without one.
+    pub(crate) fn server_generation(&self) -> u64 {
+        self.queues.lock().server()
+    }
 }
 
 /// Senders whose server has gone, and threads of that server.

@@ -22,11 +22,11 @@ use crate::model::signals::frame::AltStack;
 use crate::model::vma::PAGE;
 use crate::task::address_space::AddressSpace;
 use crate::task::address_space::stop::Invalidation;
+use crate::task::announcement;
 use crate::task::close_on_exec::close_on_exec;
 use crate::task::image::{Image, PendingExec};
 use crate::task::mm::Mm;
 use crate::task::program_file::{self, LoadError};
-use crate::task::socket;
 use crate::task::thread::Thread;
 use crate::task::{endpoint_registry, layout, loader, mounted, pci};
 
@@ -83,7 +83,7 @@ pub(crate) async fn finish_exec(thread: &mut Thread) -> Result<(), Errno> {
     thread.process.exec_thread.store(0, Ordering::Release);
     pci::release_all(thread.process.pages().number());
     let ended = endpoint_registry::close_all(thread.process.pages().number());
-    ended.into_iter().for_each(socket::end_all);
+    ended.into_iter().for_each(announcement::end_all);
     set_name(thread, buffer, &arguments.path).await;
     thread.release_robust_futexes().await;
     if let Err(error) = replace_mm(thread, buffer).await {

@@ -7,9 +7,9 @@ use insula_abi::lwk::request;
 
 use crate::base::polling;
 use crate::model::errno::Errno;
+use crate::task::announcement;
 use crate::task::flow::Flow;
 use crate::task::process::Process;
-use crate::task::socket;
 use crate::task::thread::Thread;
 use crate::task::{blocked, endpoint_registry, futex, mounted, pci, robust_list};
 
@@ -147,7 +147,7 @@ impl Process {
             blocked::interrupt(self.pages.number(), |_| true);
             pci::release_all(self.pages.number());
             let ended = endpoint_registry::close_all(self.pages.number());
-            ended.into_iter().for_each(socket::end_all);
+            ended.into_iter().for_each(announcement::end_all);
             mounted::remove(self);
             polling::poll_all();
         }

@@ -5,6 +5,8 @@ use core::fmt;
 
 use insula_abi::server::MESSAGE_WORDS;
 
+use crate::task::file_offset::OffsetRequest;
+
 /// What follows a reply, with its words: a function of the layer that has made the call, of the type
 /// that it knows.
 type Then = Box<dyn core::any::Any + Send>;
@@ -15,6 +17,8 @@ pub struct FileCall {
     pub then: Option<Then>,
     /// Handle of the socket that it is about, of a network server.
     pub socket: Option<u64>,
+    /// The offset that it needs, of a file server's file.
+    pub(crate) offset: Option<OffsetRequest>,
     /// The reply, when it is there.
     pub reply: Option<[u64; MESSAGE_WORDS]>,
 }

@@ -1,6 +1,7 @@
 //! Programs: their processes, threads and memory; loading, forking, exit.
 
 pub mod address_space;
+pub(crate) mod announcement;
 mod base_fault;
 mod base_fork;
 pub(crate) mod base_mapping;
@@ -16,6 +17,7 @@ pub(crate) mod exec;
 pub(crate) mod exit;
 pub mod file_call;
 pub(crate) mod file_locks;
+pub(crate) mod file_offset;
 pub mod flow;
 pub(crate) mod fork;
 pub(crate) mod futex;
@@ -29,6 +31,7 @@ pub(crate) mod loader;
 pub mod mm;
 pub(crate) mod mounted;
 pub(crate) mod nascent_child;
+pub(crate) mod page_cache;
 pub(crate) mod pci;
 pub(crate) mod placement;
 pub mod process;

@@ -12,10 +12,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use insula_abi::files::{SHARDS_MAX, operation};
+use insula_abi::files::{CURRENT, SHARDS_MAX, operation};
 use insula_abi::server::ENDPOINT_NAME_MAX;
 
-use crate::model::endpoint::Request;
+use crate::model::endpoint::{Request, Windows};
 use crate::model::errno::Errno;
 use crate::model::file_locks::{Kind, Owner};
 use crate::model::mounts;
@@ -23,6 +23,8 @@ use crate::task::endpoint::Handle;
 use crate::task::endpoint_registry::{self, Name};
 use crate::task::epoll::Epoll;
 use crate::task::file_locks::{self, FileId};
+use crate::task::file_offset::{self, SharedOffset};
+use crate::task::page_cache;
 use crate::task::process::Process;
 use crate::task::server_handle;
 use crate::task::socket::Socket;
@@ -75,6 +77,59 @@ pub(crate) struct Description {
     inode: AtomicU64,
     /// The shard of the server that has it, if one does.
     shard: spin::Once<Handle>,
+    /// Its content, if it is a regular file that is open for more than its place.
+    content: spin::Once<OpenContent>,
+}
+
+/// The content of an open file.
+#[derive(Debug)]
+pub(crate) struct OpenContent {
+    /// Where the next read begins.
+    pub(crate) offset: SharedOffset,
+    /// What this kernel has of it; none without memory for that.
+    cached: Option<Arc<page_cache::File>>,
+}
+
+impl OpenContent {
+    /// Reads what this kernel has, to memory of a process: from an offset on, or from the current one, which then
+    /// advances. Returns the number of bytes; `None` if the server has to be asked.
+    pub(crate) fn read(&self, offset: u64, to: (&Process, &Windows)) -> Option<u64> {
+        let file = self.cached.as_ref()?;
+        if offset != CURRENT {
+            return file.read(offset, to);
+        }
+        let mut current = file_offset::lock(&self.offset);
+        let start = current.known()?;
+        let done = file.read(start, to)?;
+        current.set(start + done);
+        Some(done)
+    }
+
+    /// Moves the offset (lseek(2)). Returns it; `None` if the server has to be asked.
+    pub(crate) fn seek(&self, by: u64, whence: u64) -> Option<u64> {
+        /// `SEEK_SET`, `SEEK_CUR`, `SEEK_END`.
+        const START: u64 = 0;
+        const HERE: u64 = 1;
+        const END: u64 = 2;
+        let mut current = file_offset::lock(&self.offset);
+        let known = current.known()?;
+        let base = match whence {
+            START => 0,
+            HERE => known,
+            END => self.cached.as_ref()?.size()?,
+            _ => return None,
+        };
+        let to = base.cast_signed().checked_add(by.cast_signed())?;
+        let to = u64::try_from(to).ok()?;
+        current.set(to);
+        Some(to)
+    }
+}
+
+impl Drop for OpenContent {
+    fn drop(&mut self) {
+        self.cached.iter().for_each(page_cache::close);
+    }
 }
 
 impl Description {
@@ -87,20 +142,35 @@ impl Description {
             flags,
             inode: AtomicU64::new(0),
             shard: spin::Once::new(),
+            content: spin::Once::new(),
         })
     }
 
-    /// Notes which file it is of, and the number of the server's shard that has it; 0 for none.
+    /// Notes which file it is of, of which mode, and the number of the server's shard that has it; 0 for none.
     ///
     /// # Errors
     /// [`Errno::EIO`] if there can be no such shard.
-    pub(crate) fn set_file(&self, inode: u64, shard: u64) -> Result<(), Errno> {
+    pub(crate) fn set_file(&self, mode: u64, inode: u64, shard: u64) -> Result<(), Errno> {
+        /// `S_IFMT`, `S_IFREG`.
+        const TYPE: u64 = 0o170_000;
+        const REGULAR: u64 = 0o100_000;
         self.inode.store(inode, Ordering::Relaxed);
         if shard != 0 {
             let shard = self.mount.shard(shard).ok_or(Errno::EIO)?;
             self.shard.call_once(|| shard);
         }
+        if mode & TYPE == REGULAR && !self.is_place() {
+            self.content.call_once(|| OpenContent {
+                offset: SharedOffset::default(),
+                cached: page_cache::open(self.endpoint(), inode),
+            });
+        }
         Ok(())
+    }
+
+    /// Returns its content, if it is a regular file that is open for more than its place.
+    pub(crate) fn content(&self) -> Option<&OpenContent> {
+        self.content.get()
     }
 
     /// Returns the endpoint at which it is asked for.

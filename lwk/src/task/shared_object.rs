@@ -89,6 +89,12 @@ impl SharedObject {
         self.number
     }
 
+    /// Whether it is memory of programs alone: no device's, and not the kernel's.
+    #[must_use]
+    pub fn is_of_program(&self) -> bool {
+        self.backing == Backing::OnAccess
+    }
+
     /// Returns the frame of a page; allocates it zeroed if it is missing.
     ///
     /// # Errors

@@ -175,9 +175,6 @@ impl<D: BlockDevice> Handler for Blocks<D> {
             words[0] = i64::from(errno as i32).cast_unsigned().wrapping_neg();
             words
         });
-        Reply {
-            words,
-            data: &self.data,
-        }
+        Reply::new(words, &self.data)
     }
 }

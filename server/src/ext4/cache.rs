@@ -11,6 +11,7 @@ use lru::LruCache;
 
 use super::error::{Error, Result};
 use crate::block::BlockDevice;
+use crate::pages::{Block, PagePool};
 
 /// What a block is changed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 struct Slot {
-    bytes: Box<[u8]>,
+    bytes: Block,
     /// Its checksum was right when it was read, or was set since.
     is_verified: bool,
 }
@@ -32,6 +33,8 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct Cache<D> {
     device: D,
+    /// The memory of the blocks.
+    pages: PagePool,
     block_size: usize,
     /// Most blocks, if they can be dropped.
     capacity: usize,
@@ -49,6 +52,7 @@ impl<D: BlockDevice> Cache<D> {
     pub(super) fn new(device: D, block_size: usize, bytes: usize) -> Self {
         Self {
             device,
+            pages: PagePool::new(bytes),
             block_size,
             capacity: (bytes / block_size).max(64),
             slots: HashMap::new(),
@@ -61,6 +65,11 @@ impl<D: BlockDevice> Cache<D> {
 
     pub(super) fn block_size(&self) -> usize {
         self.block_size
+    }
+
+    /// Returns the memory of the blocks.
+    pub(super) fn pages(&self) -> &PagePool {
+        &self.pages
     }
 
     /// Number of changes so far.
@@ -111,14 +120,20 @@ impl<D: BlockDevice> Cache<D> {
 
     /// Returns a block full of zeros in place of what is on the device.
     pub(super) fn fresh(&mut self, block: u64, kind: Kind) -> Result<&mut [u8]> {
+        let bytes = self.overwrite(block, kind)?;
+        bytes.fill(0);
+        Ok(bytes)
+    }
+
+    /// Returns a block of which the caller writes every byte: others may read it meanwhile, and find no zeros there.
+    pub(super) fn overwrite(&mut self, block: u64, kind: Kind) -> Result<&mut [u8]> {
         if !self.slots.contains_key(&block) {
-            let bytes = vec![0; self.block_size].into_boxed_slice();
+            let bytes = self.pages.block(self.block_size);
             self.insert(block, bytes);
         }
         self.mark(block, kind)?;
         let slot = self.slot(block)?;
         slot.is_verified = true;
-        slot.bytes.fill(0);
         Ok(&mut slot.bytes)
     }
 
@@ -149,9 +164,9 @@ impl<D: BlockDevice> Cache<D> {
     }
 
     /// Reads a block from the device.
-    pub(super) fn read(&mut self, block: u64) -> Result<Box<[u8]>> {
+    pub(super) fn read(&mut self, block: u64) -> Result<Block> {
         let place = self.place(block)?;
-        let mut bytes = vec![0; self.block_size].into_boxed_slice();
+        let mut bytes = self.pages.block(self.block_size);
         self.device.read(place, &mut bytes)?;
         Ok(bytes)
     }
@@ -180,7 +195,7 @@ impl<D: BlockDevice> Cache<D> {
         Ok(())
     }
 
-    fn insert(&mut self, block: u64, bytes: Box<[u8]>) {
+    fn insert(&mut self, block: u64, bytes: Block) {
         while self.slots.len() >= self.capacity {
             let Some((oldest, ())) = self.clean.pop_lru() else {
                 break;

@@ -70,7 +70,8 @@ impl<D: BlockDevice> Ext4<D> {
         let (mut done, mut at) = (0, at);
         for block in extent.physical..extent.physical + u64::from(extent.length) {
             let part = (block_size - at).min(bytes.len() - done);
-            let to = match is_new || part == block_size {
+            let to = match is_new {
+                _ if part == block_size => self.cache.overwrite(block, Kind::Data)?,
                 true => self.cache.fresh(block, Kind::Data)?,
                 false => self.cache.modify(block, Kind::Data)?,
             };

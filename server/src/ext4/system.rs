@@ -10,6 +10,7 @@ use crate::block::BlockDevice;
 use crate::files::{
     Attributes, Changes, Entry, FileSystem, FileType, Inode as Number, Statistics, Time,
 };
+use crate::pages::PagePool;
 
 type Answer<T> = std::result::Result<T, Errno>;
 
@@ -307,6 +308,10 @@ impl<D: BlockDevice> Ext4<D> {
 impl<D: BlockDevice> FileSystem for Ext4<D> {
     fn root(&self) -> Number {
         ROOT.into()
+    }
+
+    fn pages(&self) -> Option<&PagePool> {
+        Some(self.cache.pages())
     }
 
     fn lookup(&mut self, directory: Number, name: &[u8]) -> Answer<Number> {

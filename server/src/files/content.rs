@@ -51,6 +51,7 @@ impl<F: FileSystem> Files<F> {
             inode,
             flags: (flags & !once) as u32,
             offset: 0,
+            told: 0,
         };
         let kind = self.system.attributes(inode)?.kind;
         Ok(self.open.add(handle, description, kind)? as u64)
@@ -66,13 +67,7 @@ impl<F: FileSystem> Files<F> {
             _ if has(libc::O_PATH) => Ok(()),
             FileType::Link => Err(Errno::ELOOP),
             FileType::Directory if writes || has(libc::O_CREAT) => Err(Errno::EISDIR),
-            FileType::File if has(libc::O_TRUNC) => {
-                let changes = Changes {
-                    size: Some(0),
-                    ..Changes::default()
-                };
-                self.system.change(inode, &changes)
-            }
+            FileType::File if has(libc::O_TRUNC) => self.set_size(inode, 0),
             _ => Ok(()),
         }
     }
@@ -96,7 +91,8 @@ impl<F: FileSystem> Files<F> {
     }
 
     pub(super) fn read(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
-        let [handle, offset, ..] = request.words;
+        let [handle, offset, told, number, ..] = request.words;
+        self.open.tell_offset(handle, told, number)?;
         let description = self.open.find(handle)?;
         description.may_read()?;
         self.is_file(description)?;
@@ -121,15 +117,21 @@ impl<F: FileSystem> Files<F> {
         file: Inode,
         (start, wanted): (u64, u64),
     ) -> Result<u64, Errno> {
+        let size = self.system.attributes(file)?.size;
+        let pages = self.system.pages().cloned();
         let mut done = 0;
         // Bytes that are with the client.
         let mut sent = 0;
         while done < wanted {
-            let bytes = match self.system.read(file, start + done) {
+            let offset = start + done;
+            let bytes = match self.system.read(file, offset) {
                 Ok(bytes) => bytes,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
+            if let Some(pages) = &pages {
+                pages.share(bytes, (file, offset), size);
+            }
             let bytes = &bytes[..bytes.len().min((wanted - done) as usize)];
             if bytes.is_empty() {
                 break;
@@ -158,9 +160,11 @@ impl<F: FileSystem> Files<F> {
     }
 
     pub(super) fn write(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
-        let [handle, offset, ..] = request.words;
+        let [handle, offset, told, number, ..] = request.words;
+        self.open.tell_offset(handle, told, number)?;
         let description = self.open.find(handle)?;
         description.may_write()?;
+        set_changed(&self.system, description.inode);
         let start = match offset {
             _ if description.appends() => None,
             CURRENT => Some(description.offset),
@@ -211,7 +215,11 @@ impl<F: FileSystem> Files<F> {
         Ok((end, done))
     }
 
-    pub(super) fn seek(&mut self, [handle, offset, whence, ..]: Words) -> Result<u64, Errno> {
+    pub(super) fn seek(
+        &mut self,
+        [handle, offset, whence, told, number, _]: Words,
+    ) -> Result<u64, Errno> {
+        self.open.tell_offset(handle, told, number)?;
         let description = self.open.find(handle)?;
         if description.is_path() {
             return Err(Errno::EBADF);
@@ -252,6 +260,7 @@ impl<F: FileSystem> Files<F> {
         let end = end.filter(|end| *end <= i64::MAX as u64 && length > 0);
         let end = end.ok_or(Errno::EINVAL)?;
         let inode = description.inode;
+        invalidate(&self.system, inode);
         let keeps_size = mode as i32 & libc::FALLOC_FL_KEEP_SIZE != 0;
         match mode as i32 & !libc::FALLOC_FL_KEEP_SIZE {
             0 => self.system.allocate(inode, offset, length)?,
@@ -259,13 +268,19 @@ impl<F: FileSystem> Files<F> {
             _ => return Err(Errno::EOPNOTSUPP),
         }
         if !keeps_size && self.system.attributes(inode)?.size < end {
-            let changes = Changes {
-                size: Some(end),
-                ..Changes::default()
-            };
-            self.system.change(inode, &changes)?;
+            self.set_size(inode, end)?;
         }
         Ok(0)
+    }
+
+    /// Cuts a file, or has it end with zeros.
+    fn set_size(&mut self, inode: Inode, size: u64) -> Result<(), Errno> {
+        invalidate(&self.system, inode);
+        let changes = Changes {
+            size: Some(size),
+            ..Changes::default()
+        };
+        self.system.change(inode, &changes)
     }
 
     pub(super) fn sync(&mut self, [handle, data_only, ..]: Words) -> Result<u64, Errno> {
@@ -293,7 +308,24 @@ pub(super) fn free_if_unused(
     inode: Inode,
 ) -> Result<(), Errno> {
     match !counts.is_open(inode) && system.attributes(inode)?.links == 0 {
-        true => system.free(inode),
+        true => {
+            invalidate(system, inode);
+            system.free(inode)
+        }
         false => Ok(()),
+    }
+}
+
+/// Has the kernel read no page of a file any more: it becomes shorter, or loses blocks, or is no more.
+pub(super) fn invalidate(system: &impl FileSystem, inode: Inode) {
+    if let Some(pages) = system.pages() {
+        pages.invalidate(inode);
+    }
+}
+
+/// Has the kernel ask for the next read of a file: its size or its times change.
+pub(super) fn set_changed(system: &impl FileSystem, inode: Inode) {
+    if let Some(pages) = system.pages() {
+        pages.set_changed(inode);
     }
 }

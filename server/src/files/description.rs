@@ -17,6 +17,8 @@ pub(super) struct Description {
     pub(super) flags: u32,
     /// Bytes; of a directory, the place of the last entry that was listed.
     pub(super) offset: u64,
+    /// Number of the last offset that the kernel has told.
+    pub(super) told: u64,
 }
 
 impl Description {

@@ -10,7 +10,8 @@ use crate::files::open_files::OpenFiles;
 use crate::files::reply;
 use crate::files::system::{FileSystem, Inode};
 use crate::files::walk::{End, Place, walk};
-use crate::{Handler, Reply, Request};
+use crate::pages::PagePool;
+use crate::{Announcement, Handler, Reply, Request};
 
 /// A file server: a file system, and who has which of its files open.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub struct Files<F> {
     pub(super) open: OpenFiles,
     /// What the client gets with the reply.
     pub(super) data: Vec<u8>,
+    announcements: Vec<Announcement>,
 }
 
 impl<F: FileSystem> Files<F> {
@@ -33,6 +35,7 @@ impl<F: FileSystem> Files<F> {
             system,
             open,
             data: Vec::new(),
+            announcements: Vec::new(),
         }
     }
 
@@ -129,13 +132,22 @@ impl<F: FileSystem> Handler for Files<F> {
             self.data.clear();
         }
         let mut words = reply::words(result);
-        if let (operation::OPEN, Ok(shard)) = (request.operation, result) {
-            let (mode, inode) = self.identity(request.words[3]);
-            words = [0, mode, inode, shard, 0, 0];
+        match (request.operation, result) {
+            (operation::OPEN, Ok(shard)) => {
+                let (mode, inode) = self.identity(request.words[3]);
+                words = [0, mode, inode, shard, 0, 0];
+            }
+            (operation::READ | operation::WRITE | operation::SEEK, _) => {
+                words[1] = self.open.offset(request.words[0]).unwrap_or(0);
+            }
+            _ => {}
         }
+        let pages = self.system.pages();
+        self.announcements = pages.map_or(Vec::new(), PagePool::take_announcements);
         Reply {
             words,
             data: &self.data,
+            announcements: &self.announcements,
         }
     }
 }

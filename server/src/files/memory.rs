@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use crate::files::attributes::{Attributes, BLOCK, Changes, FileType, Time};
 use crate::files::system::{Entry, FileSystem, Inode, Statistics};
+use crate::pages::{Block, PagePool};
 
 const ROOT: Inode = 1;
 /// Places in directories begin behind those of `.` and `..`.
@@ -15,7 +16,6 @@ const SECTORS: u64 = BLOCK / 512;
 /// Largest file, in bytes.
 const SIZE_MAX: u64 = 1 << 44;
 
-type Block = Box<[u8; BLOCK as usize]>;
 static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
 /// Content of an inode.
@@ -71,6 +71,7 @@ pub struct Memory {
     last: Inode,
     /// Blocks in use, and most that may be.
     blocks: (u64, u64),
+    pages: PagePool,
 }
 
 impl Memory {
@@ -96,6 +97,7 @@ impl Memory {
             nodes: BTreeMap::from([(ROOT, root)]),
             last: ROOT,
             blocks: (0, bytes / BLOCK),
+            pages: PagePool::new(usize::try_from(bytes).unwrap_or(usize::MAX)),
         }
     }
 
@@ -177,10 +179,11 @@ impl Memory {
             self.blocks.0 += 1;
             self.file(file)?.0.sectors += SECTORS;
         }
+        let pages = self.pages.clone();
         let (_, blocks) = self.file(file)?;
         Ok(blocks
             .entry(index)
-            .or_insert_with(|| Box::new([0; BLOCK as usize])))
+            .or_insert_with(|| pages.block(BLOCK as usize)))
     }
 
     /// Frees blocks of a file, by their numbers.
@@ -227,6 +230,10 @@ impl FileSystem for Memory {
         ROOT
     }
 
+    fn pages(&self) -> Option<&PagePool> {
+        Some(&self.pages)
+    }
+
     fn lookup(&mut self, directory: Inode, name: &[u8]) -> Result<Inode, Errno> {
         let (_, directory) = self.directory(directory)?;
         let found = directory.names.get(name);
@@ -264,7 +271,8 @@ impl FileSystem for Memory {
         if length > 0 {
             attributes.accessed = Time::now();
         }
-        let block = blocks.get(&(offset / BLOCK)).map_or(&ZEROS, |block| block);
+        let block = blocks.get(&(offset / BLOCK));
+        let block = block.map_or(&ZEROS[..], |block| block);
         Ok(&block[start as usize..(start + length) as usize])
     }
 

@@ -139,6 +139,21 @@ impl OpenFiles {
         self.own().get_mut(&handle).map(change).ok_or(Errno::ESTALE)
     }
 
+    /// Takes over the offset of one of this thread's as the kernel knows it, if that is newer.
+    pub(super) fn tell_offset(&self, handle: u64, offset: u64, number: u64) -> Result<(), Errno> {
+        self.update(handle, |description| {
+            if number > description.told {
+                description.told = number;
+                description.offset = offset;
+            }
+        })
+    }
+
+    /// Returns the offset of one of this thread's.
+    pub(super) fn offset(&self, handle: u64) -> Result<u64, Errno> {
+        self.find(handle).map(|description| description.offset)
+    }
+
     /// Sets the offset of one of this thread's.
     pub(super) fn set_offset(&self, handle: u64, offset: u64) -> Result<(), Errno> {
         self.update(handle, |description| description.offset = offset)

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use crate::Request;
 use crate::files::attributes::{Changes, FileType, PERMISSIONS, Stat, Statfs, Statx, Time};
+use crate::files::content::{invalidate, set_changed};
 use crate::files::handler::Files;
 use crate::files::names::Paths;
 use crate::files::system::{FileSystem, Inode};
@@ -71,6 +72,10 @@ impl<F: FileSystem> Files<F> {
                 }
             }
         };
+        match changes.size {
+            Some(_) => invalidate(&self.system, inode),
+            None => set_changed(&self.system, inode),
+        }
         self.system.change(inode, &changes)?;
         Ok(0)
     }

@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 
 use crate::files::attributes::{Attributes, Changes};
+use crate::pages::PagePool;
 
 /// Number of an inode. 0 is none.
 pub type Inode = u64;
@@ -41,6 +42,12 @@ pub struct Statistics {
 pub trait FileSystem {
     /// The root directory.
     fn root(&self) -> Inode;
+
+    /// The memory in which content of its files lies, if the kernel may read that by itself. What [`FileSystem::read`]
+    /// returns of it is that page of the file until the block is dropped, or the file is cut.
+    fn pages(&self) -> Option<&PagePool> {
+        None
+    }
 
     /// What a name in a directory names: [`Errno::ENOENT`] if nothing.
     fn lookup(&mut self, directory: Inode, name: &[u8]) -> Result<Inode, Errno>;

@@ -37,10 +37,8 @@ impl<N: Nic> Handler for Network<N> {
             .sockets
             .get_mut(&handle)
             .map_or(0, |one| one.ready(all));
-        Reply {
-            words: [result, ready.into(), two, three, 0, 0],
-            data: &[],
-        }
+        let words = [result, ready.into(), two, three, 0, 0];
+        Reply::new(words, &[])
     }
 }
 

@@ -31,7 +31,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | race FILE ROUNDS | pins ROUNDS | messages KILLS | pci ADDRESS KILLS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | file_pages FOLDER ROUNDS | race FILE ROUNDS | pins ROUNDS | messages KILLS | pci ADDRESS KILLS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -98,6 +98,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
         ["huge", folder] => memory::huge::probe(folder),
         ["event_rings"] => memory::event_rings::probe(),
         ["dump", ref ranges @ ..] => vmcore::probe(ranges),
+        ["file_pages", folder, rounds] => memory::file_pages::probe(folder, number(rounds)?),
         ["race", file, rounds] => memory::race::probe(file, number(rounds)?),
         ["signal_files"] => processes::signal_files::probe(),
         ["io_uring"] => io_uring::probe(),

@@ -3,9 +3,9 @@
 use insula_abi::server::ENDPOINT_NAME_MAX;
 
 use crate::model::errno::Errno;
+use crate::task::announcement;
 use crate::task::endpoint_registry::{self, Name};
 use crate::task::process::Process;
-use crate::task::socket;
 use crate::task::thread::Thread;
 
 /// Creates an endpoint.
@@ -29,7 +29,7 @@ pub(in crate::syscall) fn open(
 /// Closes a handle.
 pub(in crate::syscall) fn close(thread: &mut Thread, [handle, ..]: [u64; 6]) -> Result<u64, Errno> {
     let closed = endpoint_registry::close(&thread.process, handle)?;
-    closed.into_iter().for_each(socket::end_all);
+    closed.into_iter().for_each(announcement::end_all);
     Ok(0)
 }
 

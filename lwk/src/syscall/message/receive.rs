@@ -24,6 +24,7 @@ use crate::syscall::message::request::{
 };
 use crate::task::address_space::base_access::MissingPage;
 use crate::task::address_space::transfer::TransferError;
+use crate::task::announcement;
 use crate::task::endpoint::{self, Handle, ThreadReceiver, ThreadRequest};
 use crate::task::endpoint_registry;
 use crate::task::flow::Flow;
@@ -110,7 +111,7 @@ fn reply_all(
         let at = index.wrapping_mul(size_of::<Reply>() as u64);
         let reply: Reply = read_structure(server, arguments.replies.wrapping_add(at))?;
         if reply.request == 0 {
-            socket::announce(handle, reply.words);
+            announcement::take(server, handle, reply.words);
             continue;
         }
         match handle.take(reply.request) {
@@ -160,6 +161,9 @@ fn complete(mut sender: Box<Thread>, reply: &Reply) -> Box<Thread> {
         sender.context.registers.rax = reply.words[0];
         if let Some(handle) = call.socket {
             socket::note_reply(handle, reply.words[1]);
+        }
+        if let Some(request) = call.offset.take() {
+            request.end(reply.words[1]);
         }
         if call.then.is_some() {
             call.reply = Some(reply.words);

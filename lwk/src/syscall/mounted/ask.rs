@@ -5,6 +5,7 @@ use insula_abi::files::NONE;
 pub(super) use crate::syscall::ask::{Ask, Words, result};
 use crate::syscall::mounted::target::Target;
 use crate::task::endpoint::Handle;
+use crate::task::file_offset::OffsetRequest;
 use crate::task::mounted::Description;
 
 impl Ask {
@@ -18,6 +19,16 @@ impl Ask {
     /// About an open file.
     pub(super) fn of_file(file: &Description, operation: u32, more: &[u64]) -> Self {
         Self::of_handle(file.endpoint(), operation, file.handle, more)
+    }
+
+    /// About an open file, for an operation that needs its offset: what this kernel knows of that comes last.
+    pub(super) fn of_offset_of(file: &Description, operation: u32, more: &[u64]) -> Self {
+        let Some(content) = file.content() else {
+            return Self::of_file(file, operation, more);
+        };
+        let (request, told) = OffsetRequest::begin(&content.offset);
+        let more = [more, &[told.offset, told.number]].concat();
+        Self::of_file(file, operation, &more).of_offset(request)
     }
 
     /// About an open file, for an operation that has a path: an empty one.

@@ -7,6 +7,7 @@ use insula_abi::files::{CURRENT, operation};
 
 use crate::model::endpoint::{Window, Windows};
 use crate::model::errno::Errno;
+use crate::model::file_locks::Kind;
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::ask::Ask;
 use crate::syscall::mounted::routed::Arguments;
@@ -101,7 +102,16 @@ fn transfer(
         Ok(range) => range,
         Err(error) => return finish(thread, Err(error)),
     };
-    let ask = Ask::of_file(file, operation, &[offset]);
+    let may_read = operation == operation::READ && file.allows(Kind::Shared);
+    if let Some(content) = file.content().filter(|_| may_read)
+        && let Some(done) = content.read(offset, (&thread.process, &windows))
+    {
+        return finish(thread, Ok(done));
+    }
+    let ask = match offset {
+        CURRENT => Ask::of_offset_of(file, operation, &[offset]),
+        offset => Ask::of_file(file, operation, &[offset]),
+    };
     let ask = match operation {
         operation::READ => ask.writes(windows),
         _ => ask.reads(windows),
@@ -123,7 +133,11 @@ fn vector_at(
 
 /// lseek(2).
 pub(super) fn seek(thread: Box<Thread>, file: File, [_, at, whence, ..]: Arguments) -> Flow {
-    Ask::of_file(&file, operation::SEEK, &[at, whence]).submit(thread)
+    let found = file.content().and_then(|content| content.seek(at, whence));
+    match found {
+        Some(found) => finish(thread, Ok(found)),
+        None => Ask::of_offset_of(&file, operation::SEEK, &[at, whence]).submit(thread),
+    }
 }
 
 /// fsync(2), syncfs(2).

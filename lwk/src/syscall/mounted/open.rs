@@ -79,8 +79,8 @@ fn opened(
     words: Words,
     (file, closes_on_exec): (Arc<Description>, bool),
 ) -> Flow {
-    let [_, _, inode, shard, ..] = words;
-    if let Err(error) = result(&words).and_then(|_| file.set_file(inode, shard)) {
+    let [_, mode, inode, shard, ..] = words;
+    if let Err(error) = result(&words).and_then(|_| file.set_file(mode, inode, shard)) {
         return finish(thread, Err(error));
     }
     Flow::handler(thread, move |mut thread| async move {

@@ -73,6 +73,19 @@ impl AddressSpace {
         })
     }
 
+    /// Copies bytes of one frame into the program's memory, to an address.
+    ///
+    /// # Errors
+    /// As of [`AddressSpace::translate`].
+    pub fn write_from(&mut self, to: u64, from: PhysAddr, length: u64) -> Result<(), Errno> {
+        let copied = copy_parts(length, |done| {
+            let to = self.destination(to.wrapping_add(done))?;
+            let from = PhysAddr(from.0 + done);
+            Ok(((from, (length - done) as usize), to))
+        });
+        copied.map_err(|(TransferError::Source(error) | TransferError::Destination(error))| error)
+    }
+
     fn source(&mut self, address: u64) -> Result<Place, TransferError> {
         self.translate(address, Protection::READ)
             .map_err(TransferError::Source)

@@ -50,10 +50,7 @@ impl<F: FileSystem> Handler for Shard<F> {
     fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
         match is_of_file(request) {
             true => self.files.handle(request),
-            false => Reply {
-                words: reply::words(Err(Errno::ENOSYS)),
-                data: &[],
-            },
+            false => Reply::new(reply::words(Err(Errno::ENOSYS)), &[]),
         }
     }
 }

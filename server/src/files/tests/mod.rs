@@ -1,8 +1,10 @@
 //! Tests of file servers: the same calls on one in memory and on this computer's own file system have
 //! the same results.
 
+pub(crate) mod cached;
 pub(crate) mod calls;
 mod linux;
+pub(crate) mod one_file;
 pub(crate) mod routed;
 pub(crate) mod served;
 
@@ -129,6 +131,12 @@ proptest! {
         are_alike(&mut Served::new(), &steps)?;
     }
 
+    /// While the kernel reads shared pages by itself.
+    #[test]
+    fn calls_have_linux_results_by_shared_pages(steps in prop::collection::vec(step(), 1..60)) {
+        are_alike(&mut Served::cached(Memory::new(1 << 30)), &steps)?;
+    }
+
     /// With so little room that pages go, too.
     #[test]
     fn calls_have_linux_results_by_shards(
@@ -156,6 +164,12 @@ fn room_that_ends_is_told() {
         served.play(&Step::Write(0, 30_000, 7)),
         Outcome::Value(5 * 4096)
     );
+}
+
+#[test]
+fn shared_pages_are_read_without_asking() {
+    let unasked = one_file::play(Memory::new(1 << 30), 100_000);
+    assert!(unasked > 1000, "{unasked}");
 }
 
 #[test]

@@ -79,9 +79,6 @@ impl<F: FileSystem> Handler for Routed<F> {
         if request.operation == operation::OPEN && words[0] == 0 {
             self.routes.insert(request.words[3], words[3]);
         }
-        Reply {
-            words,
-            data: &self.data,
-        }
+        Reply::new(words, &self.data)
     }
 }

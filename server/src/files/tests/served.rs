@@ -3,6 +3,7 @@
 use insula_abi::files::{CURRENT, NONE, operation};
 use nix::libc;
 
+use super::cached::Cached;
 use super::calls::{Calls, Outcome, Step, open_flags, status};
 use super::routed::Routed;
 use crate::files::{FileSystem, Files, Memory};
@@ -47,6 +48,18 @@ impl<F: FileSystem> Served<Routed<F>> {
     pub(crate) fn end_all(mut self) -> F {
         self.close_all();
         self.files.end()
+    }
+}
+
+impl<F: FileSystem> Served<Cached<Files<F>>> {
+    /// One whose shared pages are read without asking.
+    pub(crate) fn cached(system: F) -> Self {
+        Self::by(Cached::new(Files::new(system)))
+    }
+
+    /// Reads of which the server has heard nothing.
+    pub(crate) fn unasked(&self) -> usize {
+        self.files.unasked
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod event_rings;
+pub(super) mod file_pages;
 pub(super) mod files;
 pub(super) mod forked;
 pub(super) mod huge;

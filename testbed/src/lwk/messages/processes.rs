@@ -159,10 +159,7 @@ impl Handler for Server {
             _ => {}
         }
         self.requests += 1;
-        Reply {
-            words,
-            data: &self.buffer,
-        }
+        Reply::new(words, &self.buffer)
     }
 }
 

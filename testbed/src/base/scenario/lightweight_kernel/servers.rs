@@ -1,5 +1,6 @@
 //! Servers on a node of the lightweight kernel: programs that others ask by messages.
 
+mod cached;
 mod described;
 mod kept;
 mod on_disk;
@@ -61,6 +62,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         kept::play(context)?;
         placed::play()?;
         on_disk::play()?;
+        cached::play(context)?;
         sharded::play(context)?;
         spread::play(context)?;
         insula(&["exec", NODE, "--", "/bin/echo", "alive"])?;

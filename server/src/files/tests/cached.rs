@@ -1,0 +1,142 @@
+//! A server asked as the kernel asks it that reads shared pages by itself.
+
+#![allow(
+    unsafe_code,
+    reason = "shared pages are read by address, as the kernel does"
+)]
+
+use std::collections::BTreeMap;
+use std::slice;
+
+use insula_abi::files::{CURRENT, operation};
+use insula_abi::server::announcement;
+use insula_lwk::model::cached_file::CachedFile;
+use insula_lwk::model::file_offset::FileOffset;
+use nix::libc;
+
+use crate::{Announcement, Handler, Reply, Request};
+
+/// An open file.
+struct Open {
+    inode: u64,
+    may_read: bool,
+    offset: FileOffset,
+}
+
+/// A server, and what the kernel knows of it.
+pub(crate) struct Cached<H> {
+    server: H,
+    /// Regular files, by handle.
+    open: BTreeMap<u64, Open>,
+    /// Pages are known by their addresses.
+    files: BTreeMap<u64, CachedFile<usize>>,
+    data: Vec<u8>,
+    /// Reads of which the server has heard nothing.
+    pub(crate) unasked: usize,
+}
+
+impl<H: Handler> Cached<H> {
+    pub(crate) fn new(server: H) -> Self {
+        Self {
+            server,
+            open: BTreeMap::new(),
+            files: BTreeMap::new(),
+            data: Vec::new(),
+            unasked: 0,
+        }
+    }
+
+    /// Reads what is shared, as far as it fits. Returns the number of bytes; `None` if the server has to be asked.
+    fn read(&mut self, handle: u64, offset: u64, wanted: u64) -> Option<u64> {
+        let open = self.open.get_mut(&handle).filter(|open| open.may_read)?;
+        let start = match offset {
+            CURRENT => open.offset.known()?,
+            offset => i64::try_from(offset).ok()?.cast_unsigned(),
+        };
+        let file = self.files.get(&open.inode)?;
+        let length = file.readable(start, wanted, 0)?;
+        self.data.clear();
+        for part in file.parts(start, length) {
+            let start = (*part.page as *const u8).wrapping_add(part.offset as usize);
+            // SAFETY: the server has not said that the page is shared no more.
+            let bytes = unsafe { slice::from_raw_parts(start, part.length as usize) };
+            self.data.extend_from_slice(bytes);
+        }
+        assert_eq!(self.data.len() as u64, length);
+        if offset == CURRENT {
+            open.offset.set(start + length);
+        }
+        self.unasked += 1;
+        Some(length)
+    }
+
+    fn take(&mut self, Announcement([inode, one, two, three, _, kind]): &Announcement) {
+        let file = self.files.entry(*inode).or_default();
+        match *kind {
+            announcement::FILE_PAGE => drop(file.share(*one, *two as usize, (*three, 0))),
+            announcement::FILE_INVALID => drop(file.invalidate(*one, *two)),
+            announcement::FILE_CHANGED => file.set_changed(),
+            kind => panic!("announcement {kind}"),
+        }
+    }
+
+    /// Has the server handle a request. Returns the words of its reply.
+    fn ask(&mut self, request: &Request<'_>) -> [u64; 6] {
+        let reply = self.server.handle(request);
+        let (words, announcements) = (reply.words, reply.announcements.to_vec());
+        self.data.clear();
+        self.data.extend_from_slice(reply.data);
+        announcements.iter().for_each(|one| self.take(one));
+        words
+    }
+
+    fn note_open(&mut self, request: &Request<'_>, [result, mode, inode, ..]: [u64; 6]) {
+        let flags = request.words[1] as i32;
+        let is_regular = mode as u32 & libc::S_IFMT == libc::S_IFREG && flags & libc::O_PATH == 0;
+        if result == 0 && is_regular {
+            let open = Open {
+                inode,
+                may_read: matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR),
+                offset: FileOffset::default(),
+            };
+            self.open.insert(request.words[3], open);
+        }
+    }
+}
+
+impl<H: Handler> Handler for Cached<H> {
+    fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
+        let mut request = *request;
+        let [handle, offset, ..] = request.words;
+        if request.operation == operation::READ
+            && let Some(done) = self.read(handle, offset, request.writable)
+        {
+            return Reply::new([done, 0, 0, 0, 0, 0], &self.data);
+        }
+        let needs_offset = match request.operation {
+            operation::READ | operation::WRITE => offset == CURRENT,
+            operation => operation == operation::SEEK,
+        };
+        let open = self.open.get_mut(&handle).filter(|_| needs_offset);
+        let is_told = open.is_some();
+        if let Some(open) = open {
+            let told = open.offset.begin();
+            let at = if request.operation == operation::SEEK {
+                3
+            } else {
+                2
+            };
+            request.words[at..at + 2].copy_from_slice(&[told.offset, told.number]);
+        }
+        let words = self.ask(&request);
+        if let Some(open) = self.open.get_mut(&handle).filter(|_| is_told) {
+            open.offset.end(Some(words[1]));
+        }
+        match request.operation {
+            operation::OPEN => self.note_open(&request, words),
+            operation::RELEASE => drop(self.open.remove(&handle)),
+            _ => {}
+        }
+        Reply::new(words, &self.data)
+    }
+}

@@ -1,0 +1,69 @@
+//! Pages that a file server shares are read by the kernel: the right ones, and without a message.
+
+use std::fs;
+
+use super::on_disk::{IMAGE, run};
+use super::{FILES, NODE, PROBE, SERVED, there};
+use crate::base::support::insula_command::{insula, insula_json};
+use crate::base::{Context, Finding};
+
+/// Reads of a file that is cached.
+const READS: u64 = 2000;
+/// Makes them, at random places and in order, by a process that has opened the file and one that has inherited it.
+const READ: &str = "
+import os, random
+with open('/tmp/served/read', 'wb') as file:
+    file.write(bytes(range(256)) * 400)
+file = os.open('/tmp/served/read', os.O_RDONLY)
+while os.read(file, 4096):
+    pass
+child = os.fork()
+for number in range(500):
+    at = random.randrange(100000)
+    assert os.pread(file, 300, at) == bytes((at + byte) % 256 for byte in range(300))
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+for number in range(10):
+    assert os.lseek(file, 0, os.SEEK_SET) == 0
+    assert b''.join(iter(lambda: os.read(file, 1024), b'')) == bytes(range(256)) * 400
+";
+
+pub(super) fn play(context: &Context) -> Result<(), Finding> {
+    // Blocks of the size of pages.
+    run("mke2fs", &["-q", "-t", "ext4", "-b", "4096", IMAGE, "48M"])?;
+    let start = ["servers", "start", NODE, "file", "--cpus", "1", "--", FILES];
+    // Fewer pages than the files have that are played with.
+    let disk = ["ext4", "--device", IMAGE, "--cache", "1M"];
+    insula(&[&start[..], &disk].concat())?;
+    let rounds = context.count(1500, 40_000).to_string();
+    let words = [PROBE, "file_pages", "/tmp/served", &rounds];
+    let place = ["exec", "--mount", SERVED, NODE, "--"];
+    insula(&[&place[..], &words].concat())?;
+    insula(&there(SERVED, "rm /tmp/served/pages*"))?;
+    is_not_asked()?;
+    insula(&["servers", "stop", NODE, "file"])?;
+    run("e2fsck", &["-fn", IMAGE])?;
+    Ok(fs::remove_file(IMAGE)?)
+}
+
+/// A server hears of the first reads only.
+fn is_not_asked() -> Result<(), Finding> {
+    let before = received()?;
+    let place = ["exec", "--mount", SERVED, NODE, "--"];
+    insula(&[&place[..], &["python3", "-c", READ]].concat())?;
+    let asked = received()? - before;
+    println!("{asked} requests for {READS} reads, and what else the program does");
+    Finding::unless(asked < READS / 10, || format!("{asked} requests"))
+}
+
+/// Requests that the server has received.
+fn received() -> Result<u64, Finding> {
+    let listed = insula_json(&["servers", "ls", "--json", NODE])?;
+    let server = listed.as_array().into_iter().flatten();
+    let mut server = server.filter(|server| server["name"] == "file");
+    let received = server
+        .next()
+        .and_then(|one| one["endpoint"]["received"].as_u64());
+    received.ok_or_else(|| Finding::new(format!("{listed}")))
+}
