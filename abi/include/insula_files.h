@@ -56,6 +56,19 @@
  * kernel does not know the announcement has no effect. The kernel may forget a page, and requests a
  * read of it then.
  *
+ * A program that maps a file with MAP_SHARED gets the server's own pages. Word 1 of the request is
+ * the handle of the mapping, which is used for all of the file's as long as one is left; it ends
+ * with UNMAP. Before it replies the server announces where the pages of that range are, as far as
+ * the file goes; and, when the file grows later, those that are new:
+ *
+ *	5	INSULA_ANNOUNCE_FILE_MAPPED
+ *		1	its number in the file
+ *		2	where it is in the server's memory, as above
+ *
+ * They stay the file's in those places, also if it is cut meanwhile, until no mapping is left; and
+ * so long the file is not deleted. A page that the file never had cannot be accessed (SIGBUS); one
+ * that it has no more has zeros.
+ *
  * So the kernel may know more of the offset of a description than the server. With a request that
  * needs it (reads and writes at INSULA_FILE_CURRENT, seeking) it tells that, with a number. The
  * server takes the offset over if the number is higher than the last it has seen for that
@@ -107,6 +120,11 @@ enum insula_file_operation {
 					 * old ones
 					 */
 	INSULA_FILE_SIZE = 24,		/* Result: st_size */
+	INSULA_FILE_MAP = 25,		/* 1: handle of the mapping, 2: offset, 3: length, 4:
+					 * whether it is to be written
+					 */
+	INSULA_FILE_UNMAP = 26,		/* 0: handle of a mapping; the reply has no effect */
+	INSULA_FILE_MSYNC = 27,		/* 0: handle of a mapping */
 };
 
 #endif /* INSULA_FILES_H */

@@ -96,6 +96,7 @@ enum insula_announcement {
 	INSULA_ANNOUNCE_FILE_PAGE = 1,		/* a page of a file is shared */
 	INSULA_ANNOUNCE_FILE_INVALID = 2,	/* pages of a file are not any more */
 	INSULA_ANNOUNCE_FILE_CHANGED = 3,	/* ask for the next read of a file */
+	INSULA_ANNOUNCE_FILE_MAPPED = 4,	/* a page of a file that is mapped */
 };
 
 /* A request, as the client sends it and gets it back, and as the server receives it. */

@@ -57,4 +57,10 @@ pub mod operation {
     pub const FLAGS: u32 = 23;
     /// `INSULA_FILE_SIZE`.
     pub const SIZE: u32 = 24;
+    /// `INSULA_FILE_MAP`.
+    pub const MAP: u32 = 25;
+    /// `INSULA_FILE_UNMAP`.
+    pub const UNMAP: u32 = 26;
+    /// `INSULA_FILE_MSYNC`.
+    pub const MSYNC: u32 = 27;
 }

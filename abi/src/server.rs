@@ -46,6 +46,8 @@ pub mod announcement {
     pub const FILE_INVALID: u64 = 2;
     /// `INSULA_ANNOUNCE_FILE_CHANGED`: the server is to be asked for the next read of a file.
     pub const FILE_CHANGED: u64 = 3;
+    /// `INSULA_ANNOUNCE_FILE_MAPPED`: a page of a file that is mapped.
+    pub const FILE_MAPPED: u64 = 4;
 }
 
 /// `struct insula_server_message`: a request, as the client sends it and gets it back, and as the server

@@ -41,6 +41,9 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_FILE_STATFS = operation::STATFS,
         INSULA_FILE_FLAGS = operation::FLAGS,
         INSULA_FILE_SIZE = operation::SIZE,
+        INSULA_FILE_MAP = operation::MAP,
+        INSULA_FILE_UNMAP = operation::UNMAP,
+        INSULA_FILE_MSYNC = operation::MSYNC,
     });
     facts
 }

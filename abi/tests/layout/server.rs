@@ -70,6 +70,7 @@ pub(crate) fn enumerators() -> Facts {
         INSULA_ANNOUNCE_FILE_PAGE = announcement::FILE_PAGE,
         INSULA_ANNOUNCE_FILE_INVALID = announcement::FILE_INVALID,
         INSULA_ANNOUNCE_FILE_CHANGED = announcement::FILE_CHANGED,
+        INSULA_ANNOUNCE_FILE_MAPPED = announcement::FILE_MAPPED,
     });
     facts
 }

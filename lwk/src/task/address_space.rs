@@ -19,6 +19,7 @@ pub(crate) mod faults;
 pub(crate) mod heap;
 pub(crate) mod invalidation;
 mod lock;
+mod objects;
 mod page;
 pub mod quarantine;
 pub mod registers;
@@ -36,13 +37,13 @@ use insula_bare::paging::PageTable;
 
 use crate::hw::memory::table_frames::ProgramTableFrames;
 use crate::model::errno::Errno;
-use crate::model::vma::{Lock, ObjectRef, PAGE, Protection, Vma, VmaFlags, VmaMap};
+use crate::model::vma::{Lock, PAGE, Protection, Vma, VmaFlags, VmaMap};
 use crate::task::address_space::awaited::Awaited;
 use crate::task::address_space::base_access::BaseAccess;
 use crate::task::address_space::page::flags_of;
 use crate::task::address_space::quarantine::{Pinned, Quarantine};
 use crate::task::address_space::stop::Stop;
-use crate::task::shared_object::{self, SharedObject};
+use crate::task::shared_object::SharedObject;
 
 /// Lowest address of a program (`vm.mmap_min_addr`): null pointers fault.
 const ADDRESS_MIN: u64 = 1 << 16;
@@ -205,61 +206,6 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Maps a new shared-memory object, which children will share.
-    ///
-    /// # Errors
-    /// As of mmap(2).
-    pub fn map_shared(
-        &mut self,
-        placement: Placement,
-        size: u64,
-        protection: Protection,
-    ) -> Result<u64, Stop> {
-        self.map_object(SharedObject::new(), placement, (size, protection))
-    }
-
-    /// Maps an object of the kernel at a free address.
-    ///
-    /// # Errors
-    /// As of mmap(2).
-    pub fn map_kernel_object(
-        &mut self,
-        shared: Arc<SharedObject>,
-        size: u64,
-        protection: Protection,
-    ) -> Result<u64, Stop> {
-        self.map_object(shared, Placement::Hint(0), (size, protection))
-    }
-
-    fn map_object(
-        &mut self,
-        shared: Arc<SharedObject>,
-        placement: Placement,
-        access: (u64, Protection),
-    ) -> Result<u64, Stop> {
-        self.map_object_with(shared, placement, access, VmaFlags::empty())
-    }
-
-    fn map_object_with(
-        &mut self,
-        shared: Arc<SharedObject>,
-        placement: Placement,
-        (size, protection): (u64, Protection),
-        flags: VmaFlags,
-    ) -> Result<u64, Stop> {
-        let start = self.map(placement, size, protection)?;
-        self.vmas.insert(Vma {
-            flags,
-            object: Some(ObjectRef {
-                number: shared.number(),
-                base: start,
-            }),
-            ..Vma::own(start, start + size, protection)
-        });
-        self.objects.insert(shared.number(), shared);
-        Ok(start)
-    }
-
     /// Finds a free range: at the hint if possible, else the highest. Large ranges are aligned to
     /// large pages.
     fn choose_address(&mut self, hint: u64, size: u64) -> Result<u64, Errno> {
@@ -342,8 +288,11 @@ impl AddressSpace {
         if self.vmas.within(start, end).any(is_device) {
             return Err(Errno::EACCES.into());
         }
-        let is_kernel_object = |object: ObjectRef| object.number == shared_object::KERNEL_OBJECT;
-        let is_write_denied = |vma: Vma| vma.object.is_some_and(is_kernel_object);
+        let objects = &self.objects;
+        let is_write_denied = |vma: Vma| {
+            let object = vma.object.and_then(|object| objects.get(&object.number));
+            object.is_some_and(|object| !object.is_writable())
+        };
         let writes = protection.contains(Protection::WRITE);
         if writes && self.vmas.within(start, end).any(is_write_denied) {
             return Err(Errno::EACCES.into());
@@ -398,23 +347,6 @@ impl AddressSpace {
             to += page.size.bytes();
         }
         Some((from, to.min(end)))
-    }
-
-    /// Returns the shared-memory object at an address, and the offset in it.
-    #[must_use]
-    pub fn object_at(&self, address: u64) -> Option<(u64, u64)> {
-        let object = self.vmas.find(address)?.object?;
-        Some((object.number, address.wrapping_sub(object.base)))
-    }
-
-    /// Returns the page of shared memory at an address, by its number in the object; none if that is no address of one,
-    /// or the memory is a device's or the kernel's.
-    #[must_use]
-    pub fn shared_page(&self, address: u64) -> Option<(Arc<SharedObject>, u64)> {
-        let (number, offset) = self.object_at(address)?;
-        let object = self.objects.get(&number)?;
-        (object.is_of_program() && offset.is_multiple_of(PAGE))
-            .then(|| (Arc::clone(object), offset / PAGE))
     }
 
     /// Whether all VMAs in a range allow an access.

@@ -13,6 +13,7 @@ pub(crate) fn take(server: &Process, endpoint: &Handle, words: [u64; MESSAGE_WOR
     match words[MESSAGE_WORDS - 1] {
         announcement::SOCKET => socket::announce(endpoint, words),
         announcement::FILE_PAGE => page_cache::share((server, endpoint), words),
+        announcement::FILE_MAPPED => page_cache::map((server, endpoint), words),
         announcement::FILE_INVALID => page_cache::invalidate(endpoint, words),
         announcement::FILE_CHANGED => page_cache::set_changed(endpoint, words),
         _ => {}

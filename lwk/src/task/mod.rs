@@ -28,6 +28,7 @@ pub(crate) mod layout;
 pub(crate) mod leaving;
 pub(crate) mod load;
 pub(crate) mod loader;
+pub(crate) mod mapped_file;
 pub mod mm;
 pub(crate) mod mounted;
 pub(crate) mod nascent_child;

@@ -105,6 +105,11 @@ impl OpenContent {
         Some(done)
     }
 
+    /// Returns what this kernel has of it; none without memory for that.
+    pub(crate) fn cached(&self) -> Option<&page_cache::File> {
+        self.cached.as_deref()
+    }
+
     /// Moves the offset (lseek(2)). Returns it; `None` if the server has to be asked.
     pub(crate) fn seek(&self, by: u64, whence: u64) -> Option<u64> {
         /// `SEEK_SET`, `SEEK_CUR`, `SEEK_END`.

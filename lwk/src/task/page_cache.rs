@@ -18,6 +18,7 @@ use crate::hw::memory::room::has_room;
 use crate::model::cached_file::CachedFile;
 use crate::model::endpoint::Windows;
 use crate::task::endpoint::Handle;
+use crate::task::mapped_file::Mapping;
 use crate::task::process::Process;
 use crate::task::shared_object::SharedObject;
 
@@ -66,9 +67,17 @@ pub(crate) struct File {
     /// Generation of the server.
     generation: u64,
     content: spin::Mutex<CachedFile<Page>>,
+    /// Mapped to be read alone, and to be written.
+    mappings: [spin::Mutex<Mapping>; 2],
 }
 
 impl File {
+    /// Returns how it is mapped, to be read alone or to be written.
+    pub(crate) fn mapping(&self, is_writable: bool) -> spin::MutexGuard<'_, Mapping> {
+        let mapping = &self.mappings[usize::from(is_writable)];
+        cores::wait_for(|| mapping.try_lock())
+    }
+
     fn lock(&self) -> spin::MutexGuard<'_, CachedFile<Page>> {
         cores::wait_for(|| self.content.try_lock())
     }
@@ -113,6 +122,7 @@ pub(crate) fn open(endpoint: &Handle, inode: u64) -> Option<Arc<File>> {
         id,
         generation,
         content: spin::Mutex::default(),
+        mappings: Default::default(),
     });
     files.insert(id, Arc::clone(&file));
     Some(file)
@@ -153,6 +163,20 @@ pub(crate) fn share(
     match page {
         Some(page) => drop(content.share(number, page, (size, clock::now_ns()))),
         None => drop(content.invalidate(number, 1)),
+    }
+}
+
+/// Takes over a page of a file that is mapped: its number in the file, and where it is in the server's memory.
+pub(crate) fn map(
+    (server, endpoint): (&Process, &Handle),
+    [inode, number, address, ..]: [u64; MESSAGE_WORDS],
+) {
+    let page = server.space().shared_page(address);
+    if let (Some(file), Some(page)) = (find(endpoint, inode), page) {
+        for is_writable in [false, true] {
+            let mapped = file.mapping(is_writable).file();
+            mapped.inspect(|mapped| mapped.insert(number, page.clone()));
+        }
     }
 }
 

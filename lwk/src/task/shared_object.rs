@@ -8,6 +8,8 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::any::Any;
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use insula_bare::memory::{self, FRAME_SIZE, PhysAddr};
@@ -20,8 +22,17 @@ pub const KERNEL_OBJECT: u64 = 0;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Pages that are others'.
+pub(crate) trait PageSource: fmt::Debug + Send + Sync + Any {
+    /// Returns the frame of a page.
+    ///
+    /// # Errors
+    /// [`Errno::EIO`] if there is none.
+    fn frame(&self, index: u64) -> Result<PhysAddr, Errno>;
+}
+
 /// Where its frames come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Backing {
     /// They are allocated one by one when they are accessed first.
     OnAccess,
@@ -31,6 +42,8 @@ enum Backing {
     Block(PhysAddr, u8),
     /// They are so many pages of a device's registers.
     Registers(PhysAddr, u64),
+    /// They are others', which programs may write or not.
+    Source(Arc<dyn PageSource>, bool),
 }
 
 /// A shared-memory object.
@@ -73,6 +86,12 @@ impl SharedObject {
         Self::of(Backing::Registers(start, pages))
     }
 
+    /// Creates an object of others' pages, which programs may write or not.
+    #[must_use]
+    pub(crate) fn from_source(source: Arc<dyn PageSource>, is_writable: bool) -> Arc<Self> {
+        Self::of(Backing::Source(source, is_writable))
+    }
+
     /// Creates an object of the kernel's own frames, which programs cannot write.
     #[must_use]
     pub fn from_kernel_frames(frames: impl IntoIterator<Item = PhysAddr>) -> Arc<Self> {
@@ -89,10 +108,27 @@ impl SharedObject {
         self.number
     }
 
-    /// Whether it is memory of programs alone: no device's, and not the kernel's.
+    /// Whether it is memory that a program has for itself: no device's, no server's, and not the kernel's.
     #[must_use]
     pub fn is_of_program(&self) -> bool {
-        self.backing == Backing::OnAccess
+        matches!(self.backing, Backing::OnAccess)
+    }
+
+    /// Returns whose pages it has, if they are others'.
+    pub(crate) fn source<T: PageSource>(&self) -> Option<Arc<T>> {
+        match &self.backing {
+            Backing::Source(source, _) => {
+                let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as Arc<_>;
+                source.downcast().ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether programs may write it.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        !matches!(self.backing, Backing::Kernel | Backing::Source(_, false))
     }
 
     /// Returns the frame of a page; allocates it zeroed if it is missing.
@@ -104,9 +140,10 @@ impl SharedObject {
             true => Ok(PhysAddr(start.0 + index * FRAME_SIZE)),
             false => Err(Errno::EFAULT),
         };
-        match self.backing {
-            Backing::Block(start, order) => within(start, 1 << order),
-            Backing::Registers(start, pages) => within(start, pages),
+        match &self.backing {
+            Backing::Block(start, order) => within(*start, 1 << order),
+            Backing::Registers(start, pages) => within(*start, *pages),
+            Backing::Source(source, _) => source.frame(index),
             Backing::Kernel => self.frames.lock().get(&index).copied().ok_or(Errno::EFAULT),
             Backing::OnAccess => self.frame_on_access(index),
         }
@@ -127,9 +164,9 @@ impl SharedObject {
 
 impl Drop for SharedObject {
     fn drop(&mut self) {
-        match self.backing {
-            Backing::Kernel | Backing::Registers(..) => {}
-            Backing::Block(start, order) => free_block(start, order),
+        match &self.backing {
+            Backing::Kernel | Backing::Registers(..) | Backing::Source(..) => {}
+            Backing::Block(start, order) => free_block(*start, *order),
             Backing::OnAccess => {
                 for &frame in self.frames.lock().values() {
                     free_block(frame, 0);

@@ -4,7 +4,8 @@
 //! to them (`data=ordered`). Blocks with metadata are written by the journal alone. All others can be
 //! dropped, and are when there are more than the capacity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
 
 use hashbrown::HashMap;
 use lru::LruCache;
@@ -43,6 +44,8 @@ pub(super) struct Cache<D> {
     clean: LruCache<u64, ()>,
     data: BTreeSet<u64>,
     metadata: BTreeSet<u64>,
+    /// Those that programs have mapped, and a hash of their content as it was written last.
+    pinned: BTreeMap<u64, u64>,
     /// Counts changes.
     changes: u64,
 }
@@ -59,6 +62,7 @@ impl<D: BlockDevice> Cache<D> {
             clean: LruCache::unbounded(),
             data: BTreeSet::new(),
             metadata: BTreeSet::new(),
+            pinned: BTreeMap::new(),
             changes: 0,
         }
     }
@@ -137,8 +141,47 @@ impl<D: BlockDevice> Cache<D> {
         Ok(&mut slot.bytes)
     }
 
+    /// Keeps a block of data where it is: programs read and write it without a word.
+    pub(super) fn pin(&mut self, block: u64) -> Result<()> {
+        self.load(block)?;
+        self.clean.pop(&block);
+        if !self.pinned.contains_key(&block) {
+            let digest = digest(&self.slot(block)?.bytes);
+            self.pinned.insert(block, digest);
+        }
+        Ok(())
+    }
+
+    /// Ends that. What was written there is dirty.
+    pub(super) fn unpin(&mut self, blocks: &BTreeSet<u64>) {
+        self.note_stores();
+        for block in blocks {
+            self.pinned.remove(block);
+            self.touch(*block);
+        }
+    }
+
+    /// Whether any block is pinned.
+    pub(super) fn has_pinned(&self) -> bool {
+        !self.pinned.is_empty()
+    }
+
+    /// Notes which pinned blocks programs have written.
+    pub(super) fn note_stores(&mut self) {
+        for (block, before) in &mut self.pinned {
+            let Some(slot) = self.slots.get(block) else {
+                continue;
+            };
+            let now = digest(&slot.bytes);
+            if std::mem::replace(before, now) != now {
+                self.data.insert(*block);
+            }
+        }
+    }
+
     /// Drops a block that nothing refers to any more.
     pub(super) fn forget(&mut self, block: u64) {
+        self.pinned.remove(&block);
         self.data.remove(&block);
         self.metadata.remove(&block);
         self.clean.pop(&block);
@@ -214,7 +257,7 @@ impl<D: BlockDevice> Cache<D> {
 
     /// Makes a clean block the youngest.
     fn touch(&mut self, block: u64) {
-        let is_clean = self.clean.get(&block).is_some();
+        let is_clean = self.clean.get(&block).is_some() || self.pinned.contains_key(&block);
         if !is_clean && !self.data.contains(&block) && !self.metadata.contains(&block) {
             self.clean.put(block, ());
         }
@@ -246,4 +289,10 @@ impl<D: BlockDevice> Cache<D> {
         blocks.iter().for_each(|block| self.touch(*block));
         Ok(())
     }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }

@@ -225,9 +225,15 @@ impl<D: BlockDevice> Ext4<D> {
     /// more.
     pub(super) fn cut_step(&mut self, number: u32) -> Result<bool> {
         let mut inode = self.load(number)?;
-        let keep = inode.size().div_ceil(self.superblock.block_size() as u64);
-        if inode.has_blocks() && self.shorten(number, keep)? {
+        let blocks = inode.size().div_ceil(self.superblock.block_size() as u64);
+        let mapped = self.mapped.end(number);
+        if inode.has_blocks() && self.shorten(number, blocks.max(mapped))? {
             return Ok(true);
+        }
+        // What is mapped is cut later.
+        if mapped > blocks {
+            self.clear_mapped(number.into(), blocks..mapped)?;
+            return Ok(false);
         }
         // One without a name is freed when it is closed.
         if inode.links() > 0 {

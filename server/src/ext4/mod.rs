@@ -37,6 +37,7 @@ mod file;
 mod group;
 mod inode;
 mod journal;
+mod mapped;
 mod mount;
 mod orphan;
 mod superblock;
@@ -55,6 +56,7 @@ use self::extent::Extent;
 use self::group::Group;
 use self::inode::Inode;
 use self::journal::Journal;
+use self::mapped::MappedFiles;
 use self::superblock::Superblock;
 
 /// A mounted ext4 file system.
@@ -77,6 +79,9 @@ pub struct Ext4<D> {
     recent: Option<(u32, Extent)>,
     /// Inodes that were read or stored: as they are in the cache of blocks, and checked.
     inodes: HashMap<u32, Inode>,
+    mapped: MappedFiles,
+    /// When all was committed last.
+    committed: Instant,
 }
 
 /// Most inodes that are kept so.

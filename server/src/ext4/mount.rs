@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use std::time::Instant;
+
 use hashbrown::HashMap;
 
 use super::Ext4;
@@ -10,6 +12,7 @@ use super::cache::{Cache, Kind};
 use super::error::{Error, Result};
 use super::group;
 use super::journal::Journal;
+use super::mapped::MappedFiles;
 use super::superblock::{OFFSET, SIZE, Superblock};
 use crate::block::BlockDevice;
 use crate::files::Time;
@@ -37,6 +40,8 @@ impl<D: BlockDevice> Ext4<D> {
             stopped: None,
             recent: None,
             inodes: HashMap::new(),
+            mapped: MappedFiles::default(),
+            committed: Instant::now(),
         };
         if fs.open_journal()? {
             fs = fs.reload(cache_bytes)?;
@@ -62,6 +67,8 @@ impl<D: BlockDevice> Ext4<D> {
             superblock,
             recent: None,
             inodes: HashMap::new(),
+            mapped: MappedFiles::default(),
+            committed: Instant::now(),
             ..self
         })
     }
@@ -82,6 +89,7 @@ impl<D: BlockDevice> Ext4<D> {
     /// [`Error::Device`]; then the next mount replays the journal.
     pub fn unmount(mut self) -> std::result::Result<D, Error> {
         if self.stopped.is_none() {
+            self.unmap_all()?;
             self.end_orphans()?;
             self.commit()?;
             self.journal.close(&mut self.cache)?;

@@ -1,5 +1,7 @@
 //! The calls of a [`FileSystem`], each of one or more steps.
 
+use std::ops::Range;
+
 use nix::errno::Errno;
 
 use super::Ext4;
@@ -230,6 +232,7 @@ impl<D: BlockDevice> Ext4<D> {
             if inode.kind() != Some(FileType::File) {
                 return Err(Errno::EINVAL.into());
             }
+            self.clear_stored(number, size)?;
             is_to_be_cut = self.set_size(&mut inode, size)?;
         }
         if let Some(permissions) = changes.permissions {
@@ -347,11 +350,20 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
         Ok(self.read_block(&inode, offset)?)
     }
 
+    fn map(&mut self, file: Number, numbers: Range<u64>) -> Answer<()> {
+        Ok(self.map_blocks(file, numbers)?)
+    }
+
+    fn unmap(&mut self, file: Number) -> Answer<()> {
+        Ok(self.unmap_blocks(file as u32)?)
+    }
+
     fn write(&mut self, file: Number, offset: u64, bytes: &[u8]) -> Answer<usize> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.size_max()) {
             return Err(Errno::EFBIG);
         }
+        self.attempt(|fs| fs.clear_stored(file, offset))?;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -380,6 +392,10 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
         let end = offset.saturating_add(length);
         self.attempt(|fs| fs.clear_step(file, offset, end))?;
         let mut left = self.blocks_of(offset, end, true);
+        if self.mapped.end(file as u32) > 0 {
+            let blocks = left.start.into()..left.end.into();
+            return Ok(self.attempt(|fs| fs.clear_mapped(file, blocks))?);
+        }
         while !left.is_empty() {
             let next = self.attempt(|fs| fs.punch_run(file, left.clone()))?;
             left.start = next.min(left.end.into()) as u32;

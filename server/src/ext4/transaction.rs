@@ -10,6 +10,8 @@ use crate::block::BlockDevice;
 
 /// Longest time until a change is committed, as Linux has it.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest time until what a program has stored in a mapped file is written, as Linux' `dirty_expire_centisecs`.
+const STORE_INTERVAL: Duration = Duration::from_secs(30);
 
 impl<D: BlockDevice> Ext4<D> {
     /// Makes one step, after which the file system is consistent. If it fails after it has changed
@@ -26,15 +28,21 @@ impl<D: BlockDevice> Ext4<D> {
         let result = step(self);
         if self.cache.changes() != before {
             self.stopped = result.as_ref().err().cloned();
-            self.began.get_or_insert_with(Instant::now);
+            self.note_change();
         }
         result
     }
 
+    /// Notes that there is something to commit.
+    pub(super) fn note_change(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
+    }
+
     /// Whether what was changed has waited long enough.
     fn is_due(&self) -> bool {
-        self.began
-            .is_some_and(|began| began.elapsed() >= COMMIT_INTERVAL)
+        let is_changed = self.began.map(|began| began.elapsed());
+        let may_be_stored = self.cache.has_pinned() && self.committed.elapsed() >= STORE_INTERVAL;
+        may_be_stored || is_changed.is_some_and(|since| since >= COMMIT_INTERVAL)
     }
 
     /// Commits what was changed if it has waited for longer than five seconds, as Linux does. To be
@@ -69,6 +77,7 @@ impl<D: BlockDevice> Ext4<D> {
     }
 
     fn commit_all(&mut self) -> Result<()> {
+        self.cache.note_stores();
         self.store_groups()?;
         self.store_superblock()?;
         if !self.cache.metadata().is_empty() || !self.revoked.is_empty() {
@@ -80,6 +89,7 @@ impl<D: BlockDevice> Ext4<D> {
         self.freed.clear();
         self.revoked.clear();
         self.began = None;
+        self.committed = Instant::now();
         Ok(())
     }
 }

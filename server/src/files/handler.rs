@@ -5,6 +5,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::files::attributes::{Attributes, FileType, PERMISSIONS};
+use crate::files::mapped::MappedFiles;
 use crate::files::names::Paths;
 use crate::files::open_files::OpenFiles;
 use crate::files::reply;
@@ -21,6 +22,7 @@ pub struct Files<F> {
     /// What the client gets with the reply.
     pub(super) data: Vec<u8>,
     announcements: Vec<Announcement>,
+    pub(super) mapped: MappedFiles,
 }
 
 impl<F: FileSystem> Files<F> {
@@ -36,6 +38,7 @@ impl<F: FileSystem> Files<F> {
             open,
             data: Vec::new(),
             announcements: Vec::new(),
+            mapped: MappedFiles::default(),
         }
     }
 
@@ -47,6 +50,24 @@ impl<F: FileSystem> Files<F> {
     /// Returns the file system, when it is served no longer.
     pub fn into_system(self) -> F {
         self.system
+    }
+
+    /// Answers a request, while files may be mapped.
+    fn result_beside_mappings(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
+        use operation::{ALLOCATE, MSYNC, OPEN, STAT, STATX, SYNC, TRUNCATE, UNMAP, WRITE};
+        if self.mapped.is_empty() {
+            return self.result(request);
+        }
+        let changes = matches!(request.operation, WRITE | TRUNCATE | ALLOCATE | OPEN);
+        if changes || matches!(request.operation, STAT | STATX | SYNC | MSYNC | UNMAP) {
+            self.note_stores()?;
+        }
+        let result = self.result(request);
+        if changes {
+            self.show_grown();
+            self.note_content();
+        }
+        result
     }
 
     fn result(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
@@ -73,6 +94,9 @@ impl<F: FileSystem> Files<F> {
             operation::STATFS => self.statistics(request),
             operation::FLAGS => self.flags(request.words),
             operation::SIZE => self.size(request.words[0]),
+            operation::MAP => self.map(request.words),
+            operation::UNMAP => self.unmap(request.words[0]),
+            operation::MSYNC => self.sync_mapping(request.words[0]),
             _ => Err(Errno::ENOSYS),
         }
     }
@@ -127,7 +151,7 @@ impl<F: FileSystem> Files<F> {
 impl<F: FileSystem> Handler for Files<F> {
     fn handle<'a>(&'a mut self, request: &Request<'_>) -> Reply<'a> {
         self.data.clear();
-        let result = self.result(request);
+        let result = self.result_beside_mappings(request);
         if result.is_err() {
             self.data.clear();
         }

@@ -1,7 +1,8 @@
 //! A file system in memory: on-memory files of the AnT paper, which grow and shrink, and keep their
 //! times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use nix::errno::Errno;
 
@@ -72,6 +73,8 @@ pub struct Memory {
     /// Blocks in use, and most that may be.
     blocks: (u64, u64),
     pages: PagePool,
+    /// Files that are mapped: their blocks stay.
+    mapped: BTreeSet<Inode>,
 }
 
 impl Memory {
@@ -98,6 +101,7 @@ impl Memory {
             last: ROOT,
             blocks: (0, bytes / BLOCK),
             pages: PagePool::new(usize::try_from(bytes).unwrap_or(usize::MAX)),
+            mapped: BTreeSet::new(),
         }
     }
 
@@ -186,9 +190,14 @@ impl Memory {
             .or_insert_with(|| pages.block(BLOCK as usize)))
     }
 
-    /// Frees blocks of a file, by their numbers.
-    fn free_blocks(&mut self, file: Inode, range: std::ops::Range<u64>) -> Result<(), Errno> {
+    /// Frees blocks of a file, by their numbers; if it is mapped they become zeros.
+    fn free_blocks(&mut self, file: Inode, range: Range<u64>) -> Result<(), Errno> {
+        let is_mapped = self.mapped.contains(&file);
         let (attributes, blocks) = self.file(file)?;
+        if is_mapped {
+            blocks.range_mut(range).for_each(|(_, block)| block.fill(0));
+            return Ok(());
+        }
         let freed = blocks.extract_if(range, |_, _| true).count() as u64;
         attributes.sectors -= freed * SECTORS;
         self.blocks.0 -= freed;
@@ -220,8 +229,17 @@ impl Memory {
             let end = size.next_multiple_of(BLOCK);
             self.clear(file, size, end)?;
         }
+        self.clear_stored(file, before, size)?;
         self.file(file)?.0.size = size;
         Ok(())
+    }
+
+    /// Before a file grows: what a program has stored behind its end, by a mapping, is not its content.
+    fn clear_stored(&mut self, file: Inode, before: u64, size: u64) -> Result<(), Errno> {
+        match self.mapped.contains(&file) {
+            true => self.clear(file, before, size),
+            false => Ok(()),
+        }
     }
 }
 
@@ -276,11 +294,25 @@ impl FileSystem for Memory {
         Ok(&block[start as usize..(start + length) as usize])
     }
 
+    fn map(&mut self, file: Inode, mut numbers: Range<u64>) -> Result<(), Errno> {
+        self.file(file)?;
+        self.mapped.insert(file);
+        numbers.try_for_each(|number| self.block(file, number).map(drop))
+    }
+
+    fn unmap(&mut self, file: Inode) -> Result<(), Errno> {
+        self.mapped.remove(&file);
+        let end = self.file(file)?.0.size.div_ceil(BLOCK);
+        self.free_blocks(file, end..u64::MAX)
+    }
+
     fn write(&mut self, file: Inode, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
         if end > SIZE_MAX {
             return Err(Errno::EFBIG);
         }
+        let before = self.file(file)?.0.size;
+        self.clear_stored(file, before, offset)?;
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;

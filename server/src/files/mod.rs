@@ -11,6 +11,7 @@ mod content;
 mod description;
 mod directory;
 mod handler;
+mod mapped;
 mod memory;
 mod names;
 mod open_files;

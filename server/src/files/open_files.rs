@@ -39,7 +39,8 @@ impl OpenCounts {
         self.0.contains_key(&inode)
     }
 
-    fn open(&mut self, inode: Inode) {
+    /// Opens it once more.
+    pub(super) fn open(&mut self, inode: Inode) {
         *self.0.entry(inode).or_default() += 1;
     }
 

@@ -1,5 +1,7 @@
 //! What a file system does.
 
+use std::ops::Range;
+
 use nix::errno::Errno;
 
 use crate::files::attributes::{Attributes, Changes};
@@ -64,6 +66,17 @@ pub trait FileSystem {
     /// The bytes of a file from an offset to the end of their block or of the file, whichever is first;
     /// none at its end.
     fn read(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno>;
+
+    /// Has pages of a file, by their numbers, lie in [`FileSystem::pages`], as far as the file goes: each in one place, whatever
+    /// becomes of the file, until [`FileSystem::unmap`]. What is cut off meanwhile has zeros there.
+    fn map(&mut self, _file: Inode, _numbers: Range<u64>) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+
+    /// Ends that for all of a file.
+    fn unmap(&mut self, _file: Inode) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Writes bytes; what lies between the end and the offset becomes zeros. Returns how many were
     /// written: fewer than given where there is no more room, but one at least.

@@ -1,6 +1,8 @@
 //! Memory whose pages a server can share with the kernel, and what it tells the kernel of them
 //! (`abi/include/insula_files.h`).
 //!
+//! Of a page that programs have mapped the content may change at any time: it is bytes that are copied, nothing else.
+//!
 //! A page that has been shared becomes free only after the kernel was told that it is not shared any more: so long it
 //! keeps what it had, and no reader finds in it what is another file's.
 
@@ -133,6 +135,14 @@ impl PagePool {
         }
     }
 
+    /// Has a page of a file that is mapped be known, in which bytes lie from its start on; none if they lie elsewhere.
+    pub(crate) fn map(&self, bytes: &[u8], (inode, number): (u64, u64)) -> Option<()> {
+        let address = bytes.as_ptr().addr();
+        self.0.region.as_ref()?.page_at(address)?;
+        self.state().map(inode, number, address as u64);
+        Some(())
+    }
+
     /// Ends the sharing of a file's pages: it becomes shorter, or loses blocks, or is no more.
     pub(crate) fn invalidate(&self, inode: u64) {
         self.state().invalidate(inode);
@@ -182,7 +192,8 @@ impl Deref for Block {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            // SAFETY: a page of the region, of which this is the only block. The kernel does not write there.
+            // SAFETY: a page of the region, of which this is the only block. Others may have mapped it: what they write
+            // are bytes, of which any is valid.
             Room::Page(page) => unsafe { std::slice::from_raw_parts(page.start.as_ptr(), PAGE) },
             Room::Own(bytes) => bytes,
         }

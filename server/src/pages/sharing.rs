@@ -83,6 +83,11 @@ impl Sharing {
         self.announce(place.0, announcement::FILE_PAGE, words);
     }
 
+    /// Has a page of a file that is mapped be known.
+    pub(super) fn map(&mut self, inode: u64, number: u64, address: u64) {
+        self.announce(inode, announcement::FILE_MAPPED, [number, address, 0]);
+    }
+
     /// Ends the sharing of a page. Returns whether it was shared.
     fn unshare(&mut self, page: u32) -> bool {
         let Some(place) = self.places.remove(&page) else {

@@ -139,6 +139,7 @@ fn about(number: u64) -> Option<About> {
         call::IOCTL => File(content::no_terminal),
         call::FLOCK => File(locks::whole),
         call::MMAP => Process(map::map),
+        call::MSYNC => Process(map::sync),
         call::OPEN => Path(HERE, 0, open::open),
         call::CREAT => Path(HERE, 0, open::create),
         call::OPENAT => Path(AT, 1, open::open_at),

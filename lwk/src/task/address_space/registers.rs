@@ -24,7 +24,7 @@ impl AddressSpace {
             false => VmaFlags::empty(),
         };
         let access = (size, Protection::READ | Protection::WRITE);
-        self.map_object_with(shared, Placement::Hint(0), access, flags)
+        self.map_object_with((shared, 0), Placement::Hint(0), access, flags)
     }
 
     /// Whether registers of a device are mapped.

@@ -11,8 +11,9 @@ use proptest::prelude::*;
 
 use super::Ext4;
 use crate::block::recorder::Recorder;
+use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
-use crate::files::tests::{are_alike, cases, one_file, step};
+use crate::files::tests::{are_alike, cases, mapped, one_file, step};
 
 /// Bytes of a cache that is small enough to be full.
 const CACHE: usize = 256 << 10;
@@ -72,5 +73,48 @@ fn shared_pages_are_read_without_asking() {
         // Most pages are dropped before they are read again.
         let parts = one_file::play(mount(&tools::empty(0)), 4 * CACHE);
         assert!((1..whole).contains(&parts), "{parts}");
+    }
+}
+
+#[test]
+fn mapped_files_are_right() {
+    if !tools::are_here() {
+        return;
+    }
+    mapped::play(|| mount(&tools::empty(0)));
+    let (system, content) = mapped::is_right_after_random_calls(mount(&tools::empty(0)), 1500);
+    let image = system.unmount().unwrap().content();
+    tools::File::new(&image).is_clean().unwrap();
+    let found = Served::on(mount(&image)).play(&Step::Content("a".into()));
+    assert_eq!(found, Outcome::Bytes(content));
+}
+
+/// With a file that was stored to and cut while it was mapped, a crash leaves what was synced, as the end of the mapping would.
+#[test]
+fn a_crash_cuts_what_was_mapped() {
+    if !tools::are_here() {
+        return;
+    }
+    let device = Recorder::new(&tools::empty(0));
+    let mut served = Served::cached(Ext4::mount(device.clone(), CACHE).unwrap());
+    served.play(&Step::Open("a".into(), 2, 1));
+    served.play(&Step::Write(0, 40_000, 7));
+    let inode = served.inode("a").unwrap();
+    served.map(0, 1, (0, 40_960));
+    mapped::page(&mut served, inode, 1).unwrap()[0] = 9;
+    served.play(&Step::Truncate(0, 5000));
+    served.play(&Step::Sync(0));
+    mapped::page(&mut served, inode, 1).unwrap()[1] = 8;
+    assert_eq!(served.synchronize(1), Outcome::Value(0));
+    let image = device.after_crash(device.events(), 4096, 1);
+    let mut expected = vec![7; 5000];
+    expected[4096..4098].copy_from_slice(&[9, 8]);
+    let file = tools::File::new(&image);
+    file.recover().unwrap();
+    for image in [file.content(), image] {
+        let ours = Served::on(mount(&image)).end().unmount().unwrap();
+        tools::File::new(&ours.content()).is_clean().unwrap();
+        let found = Served::on(mount(&ours.content())).play(&Step::Content("a".into()));
+        assert_eq!(found, Outcome::Bytes(expected.clone()));
     }
 }

@@ -25,11 +25,13 @@ struct Open {
 
 /// A server, and what the kernel knows of it.
 pub(crate) struct Cached<H> {
-    server: H,
+    pub(super) server: H,
     /// Regular files, by handle.
     open: BTreeMap<u64, Open>,
     /// Pages are known by their addresses.
     files: BTreeMap<u64, CachedFile<usize>>,
+    /// Pages of mapped files, by file and number.
+    pub(super) mapped: BTreeMap<(u64, u64), usize>,
     data: Vec<u8>,
     /// Reads of which the server has heard nothing.
     pub(crate) unasked: usize,
@@ -41,6 +43,7 @@ impl<H: Handler> Cached<H> {
             server,
             open: BTreeMap::new(),
             files: BTreeMap::new(),
+            mapped: BTreeMap::new(),
             data: Vec::new(),
             unasked: 0,
         }
@@ -76,6 +79,11 @@ impl<H: Handler> Cached<H> {
             announcement::FILE_PAGE => drop(file.share(*one, *two as usize, (*three, 0))),
             announcement::FILE_INVALID => drop(file.invalidate(*one, *two)),
             announcement::FILE_CHANGED => file.set_changed(),
+            announcement::FILE_MAPPED => {
+                let before = self.mapped.insert((*inode, *one), *two as usize);
+                // It keeps its place.
+                assert!(before.is_none_or(|before| before == *two as usize));
+            }
             kind => panic!("announcement {kind}"),
         }
     }

@@ -4,6 +4,7 @@
 pub(crate) mod cached;
 pub(crate) mod calls;
 mod linux;
+pub(crate) mod mapped;
 pub(crate) mod one_file;
 pub(crate) mod routed;
 pub(crate) mod served;

@@ -1,5 +1,7 @@
 //! The same calls as requests to a server.
 
+use std::collections::BTreeMap;
+
 use insula_abi::files::{CURRENT, NONE, operation};
 use nix::libc;
 
@@ -55,6 +57,53 @@ impl<F: FileSystem> Served<Cached<Files<F>>> {
     /// One whose shared pages are read without asking.
     pub(crate) fn cached(system: F) -> Self {
         Self::by(Cached::new(Files::new(system)))
+    }
+
+    /// Maps a file to be written, by the number of its mapping.
+    pub(crate) fn map(
+        &mut self,
+        file: usize,
+        mapping: u64,
+        (offset, length): (u64, u64),
+    ) -> Outcome {
+        let words = [self.handle(file), mapping, offset, length, 1];
+        self.value(operation::MAP, &words, &[])
+    }
+
+    /// Synchronizes a mapping.
+    pub(crate) fn synchronize(&mut self, mapping: u64) -> Outcome {
+        self.value(operation::MSYNC, &[mapping], &[])
+    }
+
+    /// Ends a mapping.
+    pub(super) fn unmap(&mut self, mapping: u64) -> Outcome {
+        let ended = self.value(operation::UNMAP, &[mapping], &[]);
+        self.files.mapped.clear();
+        ended
+    }
+
+    /// Returns how many blocks are free.
+    pub(super) fn free_blocks_of_cached(&mut self) -> u64 {
+        self.files.server.system().statistics().unwrap().free_blocks
+    }
+
+    /// Closes all files. Returns the file system.
+    pub(super) fn end_cached(mut self) -> F {
+        self.close_all();
+        self.files.server.into_system()
+    }
+
+    /// Returns `st_mtim` of a path.
+    pub(super) fn modified(&mut self, path: &str) -> (i64, i64) {
+        let mut stat = [0; 144];
+        self.ask(operation::STAT, &[NONE, 0], &paths(&[path]), &mut stat);
+        let word = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| stat[at + byte]));
+        (word(88), word(96))
+    }
+
+    /// Returns the pages of mapped files, by file and number.
+    pub(super) fn mapped(&self) -> &BTreeMap<(u64, u64), usize> {
+        &self.files.mapped
     }
 
     /// Reads of which the server has heard nothing.

@@ -46,6 +46,8 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("locks", include_str!("servers/locks.sh")),
     ("programs", include_str!("servers/programs.sh")),
 ];
+/// Likewise, of files that can be mapped: not those of shards, or with blocks that are smaller than a page.
+const MAPPED: (&str, &str) = ("mapped", include_str!("servers/mapped.sh"));
 
 fn play(context: &Context) -> Result<(), Finding> {
     with_cleanup(|| {
@@ -79,19 +81,24 @@ fn has_files() -> Result<(), Finding> {
         .stdin(Stdio::null())
         .spawn()?;
     std::fs::create_dir_all(MOUNT)?;
-    for (name, script) in SCRIPTS {
-        let expected = Command::new("/bin/bash").args(["-c", script]).output()?;
-        let expected = String::from_utf8_lossy(&expected.stdout).into_owned();
-        Finding::unless(!expected.is_empty(), || format!("{name} printed nothing"))?;
-        assert_equal(name, &insula(&there(SERVED, script))?, &expected)?;
-        std::fs::remove_dir_all(MOUNT)?;
-        std::fs::create_dir_all(MOUNT)?;
-        insula(&there(SERVED, "rm -rf /tmp/served/*"))?;
+    for script in SCRIPTS.iter().chain([&MAPPED]) {
+        prints_the_same(script)?;
     }
     is_released()?;
     server.kill()?;
     server.wait()?;
     ends()
+}
+
+/// A script prints the same in a folder of the base and in the server's files, both empty before and after.
+fn prints_the_same((name, script): &(&str, &str)) -> Result<(), Finding> {
+    let expected = Command::new("/bin/bash").args(["-c", script]).output()?;
+    let expected = String::from_utf8_lossy(&expected.stdout).into_owned();
+    Finding::unless(!expected.is_empty(), || format!("{name} printed nothing"))?;
+    assert_equal(name, &insula(&there(SERVED, script))?, &expected)?;
+    std::fs::remove_dir_all(MOUNT)?;
+    std::fs::create_dir_all(MOUNT)?;
+    insula(&there(SERVED, "rm -rf /tmp/served/*")).map(drop)
 }
 
 /// Words that run a script on the node with the server's files below [`MOUNT`].

@@ -1,9 +1,9 @@
-//! Pages that a file server shares are read by the kernel: the right ones, and without a message.
+//! Pages that a file server shares: the kernel reads the right ones, without a message, and programs map them.
 
 use std::fs;
 
 use super::on_disk::{IMAGE, run};
-use super::{FILES, NODE, PROBE, SERVED, there};
+use super::{FILES, MAPPED, NODE, PROBE, SERVED, prints_the_same, there};
 use crate::base::support::insula_command::{insula, insula_json};
 use crate::base::{Context, Finding};
 
@@ -36,12 +36,15 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     // Fewer pages than the files have that are played with.
     let disk = ["ext4", "--device", IMAGE, "--cache", "1M"];
     insula(&[&start[..], &disk].concat())?;
+    insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
+    prints_the_same(&MAPPED)?;
     let rounds = context.count(1500, 40_000).to_string();
     let words = [PROBE, "file_pages", "/tmp/served", &rounds];
     let place = ["exec", "--mount", SERVED, NODE, "--"];
     insula(&[&place[..], &words].concat())?;
     insula(&there(SERVED, "rm /tmp/served/pages*"))?;
     is_not_asked()?;
+    insula(&there(SERVED, "mkdir -m 700 /tmp/served/lost+found"))?;
     insula(&["servers", "stop", NODE, "file"])?;
     run("e2fsck", &["-fn", IMAGE])?;
     Ok(fs::remove_file(IMAGE)?)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::{FILES, MOUNT, NODE, SCRIPTS, SERVED, there};
+use super::{FILES, NODE, SCRIPTS, SERVED, prints_the_same, there};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula};
 use crate::base::support::virtio_modules::modprobe;
@@ -25,13 +25,7 @@ pub(super) fn play() -> Result<(), Finding> {
     insula(&[&start[..], &["ext4", "--device", IMAGE]].concat())?;
     // Files in memory have no such folder; e2fsck wants one.
     insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
-    for (name, script) in SCRIPTS {
-        let expected = run("/bin/bash", &["-c", script])?;
-        assert_equal(name, &insula(&there(SERVED, script))?, &expected)?;
-        fs::remove_dir_all(MOUNT)?;
-        fs::create_dir_all(MOUNT)?;
-        insula(&there(SERVED, "rm -rf /tmp/served/*"))?;
-    }
+    SCRIPTS.iter().try_for_each(prints_the_same)?;
     insula(&there(SERVED, LEAVE))?;
     let left = insula(&there(SERVED, &format!("cd /tmp/served && {LIST}")))?;
     insula(&["servers", "stop", NODE, "file"])?;
