@@ -21,6 +21,8 @@ pub struct Files<F> {
     /// What the client gets with the reply.
     pub(super) data: Vec<u8>,
     announcements: Vec<Announcement>,
+    /// The kernel reads no page by itself.
+    is_copied: bool,
 }
 
 impl<F: FileSystem> Files<F> {
@@ -36,7 +38,19 @@ impl<F: FileSystem> Files<F> {
             open,
             data: Vec::new(),
             announcements: Vec::new(),
+            is_copied: false,
         }
+    }
+
+    /// Has all be copied that is read, if `is_copied`: the kernel reads no page by itself.
+    #[must_use]
+    pub fn copied(self, is_copied: bool) -> Self {
+        Self { is_copied, ..self }
+    }
+
+    /// Returns the memory whose pages the kernel may read, if it may.
+    pub(super) fn shared_pages(&self) -> Option<&PagePool> {
+        self.system.pages().filter(|_| !self.is_copied)
     }
 
     /// Returns the file system.
