@@ -118,7 +118,7 @@ impl<F: FileSystem> Files<F> {
         (start, wanted): (u64, u64),
     ) -> Result<u64, Errno> {
         let size = self.system.attributes(file)?.size;
-        let pages = self.system.pages().cloned();
+        let pages = self.shared_pages().cloned();
         let mut done = 0;
         // Bytes that are with the client.
         let mut sent = 0;

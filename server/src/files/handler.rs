@@ -23,6 +23,8 @@ pub struct Files<F> {
     pub(super) data: Vec<u8>,
     announcements: Vec<Announcement>,
     pub(super) mapped: MappedFiles,
+    /// The kernel reads no page by itself.
+    is_copied: bool,
 }
 
 impl<F: FileSystem> Files<F> {
@@ -39,7 +41,19 @@ impl<F: FileSystem> Files<F> {
             data: Vec::new(),
             announcements: Vec::new(),
             mapped: MappedFiles::default(),
+            is_copied: false,
         }
+    }
+
+    /// Has all be copied that is read, if `is_copied`: the kernel reads no page by itself.
+    #[must_use]
+    pub fn copied(self, is_copied: bool) -> Self {
+        Self { is_copied, ..self }
+    }
+
+    /// Returns the memory whose pages the kernel may read, if it may.
+    pub(super) fn shared_pages(&self) -> Option<&PagePool> {
+        self.system.pages().filter(|_| !self.is_copied)
     }
 
     /// Returns the file system.

@@ -20,6 +20,9 @@ pub struct FilesOptions {
     /// endpoints NAME.1, NAME.2, and so on. Without, one thread has all
     #[arg(long, global = true, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=SHARDS_MAX as i64))]
     pub shards: u16,
+    /// Copy whatever is read: the kernel reads no page of the cache by itself
+    #[arg(long, global = true)]
+    pub no_share: bool,
 }
 
 /// What file system it serves.

@@ -5,14 +5,14 @@ use std::slice;
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
 
-use super::servers::{ALL, LARGE, SHARDED, SMALL, Servers, WHOLE};
+use super::servers::{ALL, BY_KERNEL, LARGE, SHARDED, SMALL, Servers, WHOLE};
 use crate::benchmark::{Benchmark, Counted, Row, Unit};
 use crate::blocks::COUNT;
 use crate::inside::Inside;
 use crate::marks::{Count, Kind};
 
 /// Ids of the rows of reads, in the order of the placements: all cores, and the busiest.
-const READS: [[&str; 2]; ALL.len()] = [
+const READS: [[&str; 2]; ALL.len() + 1] = [
     ["ant-path.base", "ant-path.base-busiest"],
     ["ant-path.delegated", "ant-path.delegated-busiest"],
     ["ant-path.af", "ant-path.af-busiest"],
@@ -22,6 +22,7 @@ const READS: [[&str; 2]; ALL.len()] = [
     ["ant-path.a-fb", "ant-path.a-fb-busiest"],
     ["ant-path.ab-f", "ant-path.ab-f-busiest"],
     ["ant-path.a-f-b", "ant-path.a-f-b-busiest"],
+    ["ant-path.shared", "ant-path.shared-busiest"],
 ];
 /// The same of Bonnie's mix, of which the paper's slopes are: by which of the placements.
 const MIX: [(usize, [&str; 2]); 4] = [
@@ -44,7 +45,8 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     how: "What `ant-read` times, counted by a plugin of the emulator: instructions of all cores for each read, and of the \
           core that executes most of them, which is what bounds the reads of many programs at once. Then the \
           AnT paper's mix, reads of a file of 128 KiB with an update in ten, of which it reports the \
-          slope by the number of processes: with enough of them a placement's slope is its busiest core's share. \
+          slope by the number of processes: with enough of them a placement's slope is its busiest core's share. F shares its \
+          cache there: after each update one read is a message. \
           Then reads of two files in turn, by a file server on a core and by one whose shards are on a core each, with \
           the names on the program's: what bounds the reads of many programs. \
           A core without work sleeps, and a request to another core is an interrupt: nobody polls, but the proxy \
@@ -63,6 +65,9 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     rows: &[
         count("ant-path.base", "read, ext4 of the base").drawn(),
         count("ant-path.delegated", "read, delegated")
+            .beside("ant-path.base")
+            .drawn(),
+        count("ant-path.shared", "read, A F, shared by F")
             .beside("ant-path.base")
             .drawn(),
         count("ant-path.af", "read, A F, in F's cache")
@@ -91,6 +96,8 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
             "its busiest core, ext4 of the base",
         ),
         count("ant-path.delegated-busiest", "its busiest core, delegated")
+            .beside("ant-path.base-busiest"),
+        count("ant-path.shared-busiest", "its busiest core, A F, shared")
             .beside("ant-path.base-busiest"),
         count("ant-path.af-busiest", "its busiest core, A F").beside("ant-path.base-busiest"),
         count("ant-path.a-f-busiest", "its busiest core, A | F").beside("ant-path.af-busiest"),
@@ -132,11 +139,12 @@ const fn count(id: &'static str, what: &'static str) -> Row {
 fn inside(inside: &Inside) -> Result<(), Finding> {
     let mut servers = Servers::start(inside)?;
     for _ in 0..inside.count {
-        for (_, files) in ALL {
+        let copied = ALL.map(|(_, files)| files.copied());
+        for files in copied.into_iter().chain([BY_KERNEL]) {
             let words = ["marked", Kind::BlockReads.word()];
             servers.probe(files, (&words, LARGE, &[]))?;
         }
-        for files in [WHOLE, SHARDED] {
+        for files in [WHOLE.copied(), SHARDED] {
             for file in FILES {
                 let words = ["marked", Kind::BlockReads.word()];
                 servers.probe(files, (&words, file, &[]))?;

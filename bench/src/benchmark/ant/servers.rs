@@ -34,6 +34,8 @@ pub(super) struct Placement {
     pub(super) has_cache: bool,
     /// Its shards, if it has some: they and it are put on its cores in turn.
     pub(super) shards: u32,
+    /// Whether the kernel reads the blocks of that cache by itself.
+    pub(super) shares: bool,
 }
 
 /// A place with its files.
@@ -60,7 +62,21 @@ const fn served(cores: [&'static str; 3], has_cache: bool) -> Files {
         cores,
         has_cache,
         shards: 0,
+        shares: true,
     })
+}
+
+impl Files {
+    /// The same place, but that each read is a message.
+    pub(super) fn copied(self) -> Self {
+        match self {
+            Self::Served(placement) => Self::Served(Placement {
+                shares: false,
+                ..placement
+            }),
+            other => other,
+        }
+    }
 }
 
 /// A file server on a core of its own, and one with two shards on a core each, beside the names on the program's.
@@ -69,13 +85,18 @@ pub(super) const SHARDED: Files = Files::Served(Placement {
     cores: ["0", "0-2", "0"],
     has_cache: true,
     shards: 2,
+    // Shards do not.
+    shares: true,
 });
+
+/// Program and file server on a core, with blocks that the kernel reads by itself.
+pub(super) const BY_KERNEL: Files = served(["0", "0", "2"], true);
 
 /// All places, with the ends of their rows' ids, in the order in which they are measured.
 pub(super) const ALL: [(&str, Files); 9] = [
     ("base", Files::Base),
     ("delegated", Files::Delegated),
-    ("af", served(["0", "0", "2"], true)),
+    ("af", BY_KERNEL),
     ("a-f", served(["0", "1", "2"], true)),
     ("afb", served(["0", "0", "0"], false)),
     ("af-b", served(["0", "0", "1"], false)),
@@ -105,8 +126,8 @@ pub(super) fn measure_each(
 pub(super) struct Servers<'a> {
     inside: &'a Inside,
     pub(super) node: LwkNode<'a>,
-    /// The file server's cache, and its shards.
-    started: Option<(&'static str, u32)>,
+    /// The file server's cache and its shards, and whether it shares that.
+    started: Option<(&'static str, u32, bool)>,
 }
 
 impl<'a> Servers<'a> {
@@ -130,7 +151,7 @@ impl<'a> Servers<'a> {
             node,
             started: None,
         };
-        servers.start_files(CACHES[1], 0)?;
+        servers.start_files(CACHES[1], 0, true)?;
         for (name, blocks) in SIZES {
             let size = (blocks * BLOCK).to_string();
             fs::write(format!("{ON_BASE}/{name}"), vec![7; blocks * BLOCK])?;
@@ -141,9 +162,14 @@ impl<'a> Servers<'a> {
         Ok(servers)
     }
 
-    /// Starts the file server with a cache of that size and so many shards, in place of one with others.
-    fn start_files(&mut self, cache: &'static str, shards: u32) -> Result<(), Finding> {
-        if self.started == Some((cache, shards)) {
+    /// Starts the file server with a cache of that size, shared or not, and so many shards, in place of one with others.
+    fn start_files(
+        &mut self,
+        cache: &'static str,
+        shards: u32,
+        shares: bool,
+    ) -> Result<(), Finding> {
+        if self.started == Some((cache, shards, shares)) {
             return Ok(());
         }
         if self.started.is_some() {
@@ -161,15 +187,17 @@ impl<'a> Servers<'a> {
         ];
         let device = ["ext4", "--device", "server:block", "--cache", cache];
         let shards_option = ["--shards", &shards.to_string()];
-        let words = [&file[..], &device, &shards_option].concat();
+        let share_option: &[&str] = if shares { &[] } else { &["--no-share"] };
+        let words = [&file[..], &device, &shards_option, share_option].concat();
         self.inside.command.run(&words)?;
-        self.started = Some((cache, shards));
+        self.started = Some((cache, shards, shares));
         Ok(())
     }
 
     /// Puts the servers where they are to be.
     fn place(&mut self, placement: Placement) -> Result<(), Finding> {
-        self.start_files(CACHES[usize::from(placement.has_cache)], placement.shards)?;
+        let cache = CACHES[usize::from(placement.has_cache)];
+        self.start_files(cache, placement.shards, placement.shares)?;
         let [_, file, block] = placement.cores;
         for (name, core) in [("file", file), ("block", block)] {
             self.inside

@@ -81,7 +81,7 @@ impl<N: Names> Handler for Disk<N> {
 
 /// Serves until SIGTERM or SIGINT comes.
 pub(crate) fn serve(
-    name: &str,
+    (name, is_copied): (&str, bool),
     (device, completions): (&Source, Completions),
     (shards, cache_bytes): (usize, u64),
 ) -> Result<(), Error> {
@@ -100,7 +100,7 @@ pub(crate) fn serve(
     let system = Ext4::mount(opened, blocks).map_err(not_mounted)?;
     let (system, ended) = match shards {
         0 => {
-            let mut disk = Disk::new(Files::new(system));
+            let mut disk = Disk::new(Files::new(system).copied(is_copied));
             let ended = signals.serve(&endpoint, &mut disk, Disk::commit_if_due);
             (disk.names.into_system(), ended)
         }

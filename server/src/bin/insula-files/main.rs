@@ -24,18 +24,20 @@ fn main() -> ExitCode {
         system,
         name,
         shards,
+        no_share,
     } = FilesOptions::parse();
     let shards = usize::from(shards);
     let served: Result<(), disk::Error> = match system {
         System::Memory { size } => {
-            serve(&name, Memory::new(size), (shards, size)).map_err(Into::into)
+            let system = Memory::new(size);
+            serve((&name, no_share), system, (shards, size)).map_err(Into::into)
         }
         System::Ext4 {
             device,
             cache,
             poll,
         } => disk::serve(
-            &name,
+            (&name, no_share),
             (&device, Completions::of_option(poll)),
             (shards, cache),
         ),
@@ -50,10 +52,15 @@ fn main() -> ExitCode {
 }
 
 /// Serves a file system in memory until a signal ends the process.
-fn serve(name: &str, system: Memory, (shards, size): (usize, u64)) -> Result<(), Error> {
+fn serve(
+    (name, is_copied): (&str, bool),
+    system: Memory,
+    (shards, size): (usize, u64),
+) -> Result<(), Error> {
     let endpoint = Endpoint::create(name)?;
     if shards == 0 {
-        return serve_forever(&endpoint, &mut Files::new(system));
+        let mut files = Files::new(system).copied(is_copied);
+        return serve_forever(&endpoint, &mut files);
     }
     let bytes = usize::try_from(size.min(CONTENT_MAX)).unwrap_or(usize::MAX);
     let (_, mut names, shards) = Sharded::new(system, shards, bytes);
