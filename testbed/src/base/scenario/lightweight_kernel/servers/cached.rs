@@ -9,9 +9,10 @@ use crate::base::{Context, Finding};
 
 /// Reads of a file that is cached.
 const READS: u64 = 2000;
-/// Makes them, at random places and in order, by a process that has opened the file and one that has inherited it.
+/// Makes them, at random places and in order, by a process that has opened the file and one that has inherited it. Then a
+/// store changes the file's time, which Linux does not do for files in memory.
 const READ: &str = "
-import os, random
+import mmap, os, random
 with open('/tmp/served/read', 'wb') as file:
     file.write(bytes(range(256)) * 400)
 file = os.open('/tmp/served/read', os.O_RDONLY)
@@ -27,6 +28,12 @@ assert os.waitpid(child, 0)[1] == 0
 for number in range(10):
     assert os.lseek(file, 0, os.SEEK_SET) == 0
     assert b''.join(iter(lambda: os.read(file, 1024), b'')) == bytes(range(256)) * 400
+with open('/tmp/served/read', 'r+b') as file:
+    mapped = mmap.mmap(file.fileno(), 4096)
+    os.utime('/tmp/served/read', (1000, 1000))
+    assert os.stat('/tmp/served/read').st_mtime == 1000
+    mapped[5] = 66
+    assert os.stat('/tmp/served/read').st_mtime > 1000000000
 ";
 
 pub(super) fn play(context: &Context) -> Result<(), Finding> {
