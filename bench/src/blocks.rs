@@ -81,6 +81,30 @@ pub fn each(path: &Path, updates: bool) -> io::Result<Ticks> {
     Ok(Ticks::of(all))
 }
 
+/// Reads parts of a file, each of so many bytes, one after the other and again: median and 99th percentile of the durations.
+///
+/// # Errors
+/// Those of pread(2); if the file has fewer bytes.
+pub fn each_of_size(path: &Path, bytes: usize) -> io::Result<Ticks> {
+    let file = File::open(path)?;
+    let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+    let parts = size / bytes.max(1);
+    if parts == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut buffer = vec![0; bytes];
+    let mut all = Vec::with_capacity(COUNT);
+    for number in 0..parts + COUNT {
+        let began = tsc();
+        file.read_exact_at(&mut buffer, (number % parts * bytes) as u64)?;
+        // First all are read once.
+        if number >= parts {
+            all.push(tsc() - began);
+        }
+    }
+    Ok(Ticks::of(all))
+}
+
 /// What a child of [`by_many`] says when it can begin.
 const READY: &str = "ready\n";
 

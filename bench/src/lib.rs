@@ -24,6 +24,7 @@ pub mod load;
 pub mod marks;
 pub mod measured;
 pub mod microvm;
+pub mod moved;
 pub mod others;
 pub mod outside;
 pub mod plan;

@@ -73,6 +73,7 @@ pub const ALL: &[&Benchmark] = &[
     &lwk_program::BENCHMARK,
     &server::BENCHMARK,
     &ant::READ,
+    &ant::DATA,
     &ant::PATH,
     &ant::BONNIE,
     &ant::BONNIE_PLUS,

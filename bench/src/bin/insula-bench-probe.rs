@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use insula_bench::marks::Kind;
 use insula_bench::primitive::Primitive;
 use insula_bench::probe::{Call, Ticks, Way, call, marked, read, starts, through};
-use insula_bench::{blocks, held, http, responder, tcp};
+use insula_bench::{blocks, held, http, moved, responder, tcp};
 
 const USAGE: &str = "insula-bench-probe call getpid|fcntl | read FILE SIZE fresh|ahead|reused|copied \
                      | through FILE | serve | stream ADDRESS BYTES | marked KIND FILE \
                      | polling | flood | rings FILE | hold BYTES TURNS | primitive NAME \
                      | starts PROGRAM | get ADDRESS:PORT [CONNECTIONS] \
-                     | blocks FILE reads|mix | blocks FILE COUNT PROCESSES";
+                     | moves BYTES \
+                     | blocks FILE reads|mix | blocks FILE sized BYTES | blocks FILE COUNT PROCESSES";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +27,11 @@ fn main() -> ExitCode {
         ["through", file] => Some(through(file.as_ref())),
         ["marked", kind, file] => Kind::of(kind).map(|kind| marked(kind, file.as_ref())),
         ["blocks", file, "reads"] => Some(blocks::each(file.as_ref(), false)),
+        ["blocks", file, "sized", bytes] => {
+            let bytes = bytes.parse().ok();
+            bytes.map(|bytes| blocks::each_of_size(file.as_ref(), bytes))
+        }
+        ["moves", bytes] => bytes.parse().ok().map(moved::each),
         ["blocks", file, "mix"] => Some(blocks::each(file.as_ref(), true)),
         ["blocks", "when-told", file, count] => {
             let count = count.parse().ok();

@@ -3,6 +3,7 @@
 
 mod bonnie;
 mod bonnieplus;
+mod data;
 mod line;
 mod net;
 mod path;
@@ -12,6 +13,7 @@ mod servers;
 
 pub(super) use bonnie::BENCHMARK as BONNIE;
 pub(super) use bonnieplus::BENCHMARK as BONNIE_PLUS;
+pub(super) use data::BENCHMARK as DATA;
 pub(super) use net::BENCHMARK as NET;
 pub(super) use path::BENCHMARK as PATH;
 pub(super) use postmark::BENCHMARK as POSTMARK;

@@ -47,12 +47,14 @@ pub(super) enum Files {
     Delegated,
     /// The node, and its servers.
     Served(Placement),
+    /// The same, with servers that choose their cores by their load.
+    Auto,
 }
 
 /// Where a program finds the files.
 const fn folder(files: Files) -> &'static str {
     match files {
-        Files::Served(_) => MOUNT,
+        Files::Served(_) | Files::Auto => MOUNT,
         Files::Base | Files::Delegated => ON_BASE,
     }
 }
@@ -105,6 +107,23 @@ pub(super) const ALL: [(&str, Files); 9] = [
     ("a-f-b", served(["0", "1", "2"], false)),
 ];
 
+/// What the file server is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileServer {
+    cache: &'static str,
+    shards: u32,
+    shares: bool,
+}
+
+impl FileServer {
+    /// With all blocks in its cache.
+    const USUAL: Self = Self {
+        cache: CACHES[1],
+        shards: 0,
+        shares: true,
+    };
+}
+
 /// Measures each of these places, by its number among [`ALL`], as often as is asked for. `measure` is told the end of its
 /// rows' ids.
 pub(super) fn measure_each(
@@ -126,8 +145,9 @@ pub(super) fn measure_each(
 pub(super) struct Servers<'a> {
     inside: &'a Inside,
     pub(super) node: LwkNode<'a>,
-    /// The file server's cache and its shards, and whether it shares that.
-    started: Option<(&'static str, u32, bool)>,
+    started: Option<FileServer>,
+    /// Whether both servers choose their cores.
+    is_auto: bool,
 }
 
 impl<'a> Servers<'a> {
@@ -135,23 +155,15 @@ impl<'a> Servers<'a> {
     pub(super) fn start(inside: &'a Inside) -> Result<Self, Finding> {
         let node = LwkNode::start_on(inside, CORES)?;
         run(Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "4096", DISK, "64M"]))?;
-        let block = [
-            "servers",
-            "start",
-            NODE,
-            "block",
-            "--",
-            "/payload/bin/insula-blocks",
-        ];
-        let device = ["--device", DISK, "--cache", "32M"];
-        inside.command.run(&[&block[..], &device].concat())?;
         fs::create_dir_all(ON_BASE)?;
         let mut servers = Self {
             inside,
             node,
             started: None,
+            is_auto: false,
         };
-        servers.start_files(CACHES[1], 0, true)?;
+        servers.start_blocks()?;
+        servers.start_files(FileServer::USUAL)?;
         for (name, blocks) in SIZES {
             let size = (blocks * BLOCK).to_string();
             fs::write(format!("{ON_BASE}/{name}"), vec![7; blocks * BLOCK])?;
@@ -162,42 +174,71 @@ impl<'a> Servers<'a> {
         Ok(servers)
     }
 
-    /// Starts the file server with a cache of that size, shared or not, and so many shards, in place of one with others.
-    fn start_files(
-        &mut self,
-        cache: &'static str,
-        shards: u32,
-        shares: bool,
-    ) -> Result<(), Finding> {
-        if self.started == Some((cache, shards, shares)) {
+    /// Starts a server, which chooses its core if both do.
+    fn start_server(&self, name: &str, words: &[&str]) -> Result<(), Finding> {
+        let place: &[&str] = match self.is_auto {
+            true => &["--cpus", "0-2", "--place", "auto"],
+            false => &[],
+        };
+        let start = [&["servers", "start", NODE, name], place, &["--"], words].concat();
+        self.inside.command.run(&start).map(drop)
+    }
+
+    fn start_blocks(&self) -> Result<(), Finding> {
+        const PROGRAM: &str = "/payload/bin/insula-blocks";
+        self.start_server("block", &[PROGRAM, "--device", DISK, "--cache", "32M"])
+    }
+
+    /// Starts the file server, in place of another one.
+    fn start_files(&mut self, server: FileServer) -> Result<(), Finding> {
+        const PROGRAM: &str = "/payload/bin/insula-files";
+        if self.started == Some(server) {
             return Ok(());
         }
         if self.started.is_some() {
-            self.inside
-                .command
-                .run(&["servers", "stop", NODE, "file"])?;
+            self.stop("file")?;
         }
-        let file = [
-            "servers",
-            "start",
-            NODE,
-            "file",
-            "--",
-            "/payload/bin/insula-files",
-        ];
-        let device = ["ext4", "--device", "server:block", "--cache", cache];
-        let shards_option = ["--shards", &shards.to_string()];
-        let share_option: &[&str] = if shares { &[] } else { &["--no-share"] };
-        let words = [&file[..], &device, &shards_option, share_option].concat();
-        self.inside.command.run(&words)?;
-        self.started = Some((cache, shards, shares));
+        let shards = server.shards.to_string();
+        let device = ["--device", "server:block", "--cache", server.cache];
+        let share: &[&str] = if server.shares { &[] } else { &["--no-share"] };
+        let words = [
+            &[PROGRAM, "ext4"],
+            &device[..],
+            &["--shards", &shards],
+            share,
+        ]
+        .concat();
+        self.start_server("file", &words)?;
+        self.started = Some(server);
         Ok(())
+    }
+
+    fn stop(&self, name: &str) -> Result<(), Finding> {
+        let words = ["servers", "stop", NODE, name];
+        self.inside.command.run(&words).map(drop)
+    }
+
+    /// Has both servers choose their cores, or not: they are started anew.
+    fn set_auto(&mut self, is_auto: bool) -> Result<(), Finding> {
+        if self.is_auto == is_auto {
+            return Ok(());
+        }
+        self.stop("file")?;
+        self.stop("block")?;
+        self.is_auto = is_auto;
+        self.started = None;
+        self.start_blocks()?;
+        self.start_files(FileServer::USUAL)
     }
 
     /// Puts the servers where they are to be.
     fn place(&mut self, placement: Placement) -> Result<(), Finding> {
-        let cache = CACHES[usize::from(placement.has_cache)];
-        self.start_files(cache, placement.shards, placement.shares)?;
+        self.set_auto(false)?;
+        self.start_files(FileServer {
+            cache: CACHES[usize::from(placement.has_cache)],
+            shards: placement.shards,
+            shares: placement.shares,
+        })?;
         let [_, file, block] = placement.cores;
         for (name, core) in [("file", file), ("block", block)] {
             self.inside
@@ -227,6 +268,10 @@ impl<'a> Servers<'a> {
                 self.place(placement)?;
                 self.there(placement.cores[0], words)
             }
+            Files::Auto => {
+                self.set_auto(true)?;
+                self.there("0", words)
+            }
         })
     }
 
@@ -251,11 +296,16 @@ impl<'a> Servers<'a> {
         self.node.measured(command)
     }
 
+    /// Has the probe measure what concerns no file.
+    pub(super) fn alone(&mut self, files: Files, words: &[&str]) -> Result<Round, Finding> {
+        let command = self.command(files, &[&[PROBE], words].concat())?;
+        self.node.measured(command)
+    }
+
     /// Ends all.
     pub(super) fn end(self) -> Result<(), Finding> {
-        for name in ["file", "block"] {
-            self.inside.command.run(&["servers", "stop", NODE, name])?;
-        }
+        self.stop("file")?;
+        self.stop("block")?;
         self.node.remove()?;
         fs::remove_file(DISK)?;
         Ok(fs::remove_dir_all(ON_BASE)?)
