@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use core::any::Any;
 
 use insula_abi::files::operation;
 use insula_bare::memory::PhysAddr;
@@ -30,6 +31,8 @@ pub(crate) struct MappedFile {
     pub(crate) handle: u64,
     /// By their numbers in the file: pages of the server's shared memory.
     pages: spin::Mutex<BTreeMap<u64, (Arc<SharedObject>, u64)>>,
+    /// What is to last as long.
+    _file: Box<dyn Any + Send + Sync>,
 }
 
 impl MappedFile {
@@ -68,11 +71,13 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Returns the object that VMAs map, and what the server is to be told of it; new ones if the file is not mapped now.
+    /// Returns the object that VMAs map, and what the server is to be told of it; new ones if the file is not mapped now: with
+    /// these `file` lasts.
     pub(crate) fn get(
         &mut self,
         endpoint: &Handle,
         is_writable: bool,
+        file: impl FnOnce() -> Box<dyn Any + Send + Sync>,
     ) -> (Arc<SharedObject>, Arc<MappedFile>) {
         if let (Some(object), Some(file)) = (self.object.upgrade(), self.file.upgrade()) {
             return (object, file);
@@ -81,6 +86,7 @@ impl Mapping {
             endpoint: endpoint.clone(),
             handle: server_handle::next(),
             pages: spin::Mutex::default(),
+            _file: file(),
         });
         let object = SharedObject::from_source(Arc::clone(&file) as Arc<_>, is_writable);
         self.file = Arc::downgrade(&file);

@@ -24,7 +24,7 @@ use crate::task::endpoint_registry::{self, Name};
 use crate::task::epoll::Epoll;
 use crate::task::file_locks::{self, FileId};
 use crate::task::file_offset::{self, SharedOffset};
-use crate::task::page_cache;
+use crate::task::page_cache::{self, FileReference};
 use crate::task::process::Process;
 use crate::task::server_handle;
 use crate::task::socket::Socket;
@@ -87,7 +87,7 @@ pub(crate) struct OpenContent {
     /// Where the next read begins.
     pub(crate) offset: SharedOffset,
     /// What this kernel has of it; none without memory for that.
-    cached: Option<Arc<page_cache::File>>,
+    cached: Option<FileReference>,
 }
 
 impl OpenContent {
@@ -106,8 +106,8 @@ impl OpenContent {
     }
 
     /// Returns what this kernel has of it; none without memory for that.
-    pub(crate) fn cached(&self) -> Option<&page_cache::File> {
-        self.cached.as_deref()
+    pub(crate) fn cached(&self) -> Option<&FileReference> {
+        self.cached.as_ref()
     }
 
     /// Moves the offset (lseek(2)). Returns it; `None` if the server has to be asked.
@@ -128,12 +128,6 @@ impl OpenContent {
         let to = u64::try_from(to).ok()?;
         current.set(to);
         Some(to)
-    }
-}
-
-impl Drop for OpenContent {
-    fn drop(&mut self) {
-        self.cached.iter().for_each(page_cache::close);
     }
 }
 

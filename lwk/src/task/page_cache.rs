@@ -4,9 +4,11 @@
 //! A page is of memory that the server maps as shared. It stays as long as this kernel has it, whatever becomes of
 //! the server.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use insula_abi::server::{MESSAGE_COPY_MAX, MESSAGE_WORDS};
@@ -18,7 +20,7 @@ use crate::hw::memory::room::has_room;
 use crate::model::cached_file::CachedFile;
 use crate::model::endpoint::Windows;
 use crate::task::endpoint::Handle;
-use crate::task::mapped_file::Mapping;
+use crate::task::mapped_file::{MappedFile, Mapping};
 use crate::task::process::Process;
 use crate::task::shared_object::SharedObject;
 
@@ -57,7 +59,7 @@ impl Drop for Page {
 /// A file: which endpoint's, and its number there.
 type FileId = (usize, u64);
 
-/// Those that are open, or have pages.
+/// Those that are open or mapped, or have pages. Who has them locked waits for nothing else.
 static FILES: spin::Mutex<BTreeMap<FileId, Arc<File>>> = spin::Mutex::new(BTreeMap::new());
 
 /// A file of which pages may be shared.
@@ -72,8 +74,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Returns how it is mapped, to be read alone or to be written.
-    pub(crate) fn mapping(&self, is_writable: bool) -> spin::MutexGuard<'_, Mapping> {
+    fn mapping(&self, is_writable: bool) -> spin::MutexGuard<'_, Mapping> {
         let mapping = &self.mappings[usize::from(is_writable)];
         cores::wait_for(|| mapping.try_lock())
     }
@@ -110,13 +111,56 @@ impl File {
     }
 }
 
-/// Returns a file of the server that an endpoint has now; `None` without memory for it.
-pub(crate) fn open(endpoint: &Handle, inode: u64) -> Option<Arc<File>> {
+/// A file that is open or mapped. One without pages is forgotten with the last of these.
+#[derive(Clone, Debug)]
+pub(crate) struct FileReference(Arc<File>);
+
+impl Deref for FileReference {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for FileReference {
+    fn drop(&mut self) {
+        /// The one in the list, and this.
+        const LAST: usize = 2;
+        let file = &self.0;
+        let mut files = FILES.lock();
+        let is_listed = |listed: &Arc<File>| Arc::ptr_eq(listed, file);
+        // One whose pages another core looks at has some.
+        let is_empty = |file: &File| file.content.try_lock().is_some_and(|it| it.is_empty());
+        if Arc::strong_count(file) == LAST
+            && files.get(&file.id).is_some_and(is_listed)
+            && is_empty(file)
+        {
+            files.remove(&file.id);
+        }
+    }
+}
+
+impl FileReference {
+    /// Returns the object that VMAs map of the file, to be read alone or to be written, and what the server is to be told of
+    /// it.
+    pub(crate) fn map(
+        &self,
+        endpoint: &Handle,
+        is_writable: bool,
+    ) -> (Arc<SharedObject>, Arc<MappedFile>) {
+        let mut mapping = self.mapping(is_writable);
+        mapping.get(endpoint, is_writable, || Box::new(self.clone()))
+    }
+}
+
+/// Opens a file of the server that an endpoint has now; `None` without memory for it.
+pub(crate) fn open(endpoint: &Handle, inode: u64) -> Option<FileReference> {
     has_room(ENTRY_BYTES).ok()?;
     let (id, generation) = ((endpoint.id(), inode), endpoint.server_generation());
     let mut files = FILES.lock();
     if let Some(found) = files.get(&id).filter(|file| file.generation == generation) {
-        return Some(Arc::clone(found));
+        return Some(FileReference(Arc::clone(found)));
     }
     let file = Arc::new(File {
         id,
@@ -125,28 +169,14 @@ pub(crate) fn open(endpoint: &Handle, inode: u64) -> Option<Arc<File>> {
         mappings: Default::default(),
     });
     files.insert(id, Arc::clone(&file));
-    Some(file)
-}
-
-/// Closes a file. One without pages is forgotten with the last that has it open.
-pub(crate) fn close(file: &Arc<File>) {
-    /// The one in the list, and the caller's.
-    const LAST: usize = 2;
-    let mut files = FILES.lock();
-    let is_listed = |listed: &Arc<File>| Arc::ptr_eq(listed, file);
-    if files.get(&file.id).is_some_and(is_listed)
-        && Arc::strong_count(file) == LAST
-        && file.lock().is_empty()
-    {
-        files.remove(&file.id);
-    }
+    Some(FileReference(file))
 }
 
 /// Returns a file of the server that announces something of it.
-fn find(endpoint: &Handle, inode: u64) -> Option<Arc<File>> {
+fn find(endpoint: &Handle, inode: u64) -> Option<FileReference> {
     let files = FILES.lock();
     let file = files.get(&(endpoint.id(), inode))?;
-    (file.generation == endpoint.generation).then(|| Arc::clone(file))
+    (file.generation == endpoint.generation).then(|| FileReference(Arc::clone(file)))
 }
 
 /// Takes over a page of a file: its number in the file, where it is in the server's memory, and the file's size.

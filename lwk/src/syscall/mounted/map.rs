@@ -81,9 +81,7 @@ fn map_shared(thread: Box<Thread>, file: &Description, mapping: Mapping) -> Flow
         Some(_) => return finish(thread, Err(Errno::EACCES)),
         None => return finish(thread, Err(Errno::ENODEV)),
     };
-    let (object, mapped) = cached
-        .mapping(is_writable)
-        .get(file.endpoint(), is_writable);
+    let (object, mapped) = cached.map(file.endpoint(), is_writable);
     let words = [
         mapped.handle,
         mapping.offset,
