@@ -2,6 +2,7 @@
 
 pub(super) mod agent;
 pub(super) mod checkpoint;
+pub(super) mod conformance;
 pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_base;
