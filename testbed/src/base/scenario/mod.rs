@@ -98,6 +98,7 @@ pub const ALL: &[&Scenario] = &[
     &container::oci::SCENARIO,
     &container::oci::PODMAN,
     &container::oci::CONTAINERD,
+    &container::conformance::SCENARIO,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,

@@ -65,7 +65,7 @@ pub(crate) const CONTAINERD: Scenario = Scenario {
 };
 
 /// The runtime as its package installs it.
-const RUNTIME: &str = "/usr/local/sbin/insula-oci";
+pub(super) const RUNTIME: &str = "/usr/local/sbin/insula-oci";
 const COMMAND: &str = "/payload/bin/insula";
 /// What serves a container's files, where the process that stands for it finds it: its PATH is not the scenario's.
 const VIRTIOFSD: &str = "/usr/local/sbin/virtiofsd";
@@ -100,7 +100,7 @@ const MODULES: [&str; 12] = [
     "nft_fib_ipv6",
 ];
 /// The runtime's folder, where no container leaves anything.
-const FOLDER: &str = "/run/insula/oci";
+pub(super) const FOLDER: &str = "/run/insula/oci";
 
 fn play(context: &Context) -> Result<(), Finding> {
     with_root(context, bundles::play)
@@ -134,7 +134,7 @@ fn with_podman(
 
 /// Makes the containers' root and image, and the runtime a program, as long as `play` is played. It is given the release of
 /// their kernel.
-fn with_root(
+pub(super) fn with_root(
     context: &Context,
     play: impl FnOnce(&str) -> Result<(), Finding>,
 ) -> Result<(), Finding> {
