@@ -165,8 +165,10 @@ fn of_podman(release: &str) -> Result<(), Finding> {
     input_and_terminal()?;
     of_an_image()?;
     on_the_network_of_nodes()?;
-    network::published()?;
-    pods::of_podman()?;
+    network::with_podmans(|| {
+        network::published()?;
+        pods::of_podman()
+    })?;
     joined_and_stopped(release)?;
     killed()?;
     its_kernel_ends()

@@ -29,16 +29,17 @@ pub(super) const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Timeout of an attempt to connect, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A published port of podman's, whose network leaves rules behind.
-pub(super) fn published() -> Result<(), Finding> {
+/// Plays something with podman's network, which leaves rules behind when the last container has gone.
+pub(super) fn with_podmans(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     let forwards = fs::read(FORWARD)?;
-    let played = at_its_port();
+    let played = play();
     run("nft", &["flush", "ruleset"])?;
     fs::write(FORWARD, forwards)?;
     played
 }
 
-fn at_its_port() -> Result<(), Finding> {
+/// A published port of podman's.
+pub(super) fn published() -> Result<(), Finding> {
     let publish = format!("{PORT}:80");
     let run = [
         "run", "-d", "--name", NAME, "-p", &publish, "--rootfs", ROOTFS,
