@@ -96,7 +96,7 @@ pub const ALL: &[&Scenario] = &[
     &container::checkpoint::SCENARIO,
     &container::upgrade::SCENARIO,
     &container::oci::SCENARIO,
-    &container::oci::PODMAN,
+    &container::oci::podman::SCENARIO,
     &container::oci::CONTAINERD,
     &container::conformance::SCENARIO,
     &container::services::SCENARIO,

@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::bundles::{NAME, configure, create, delete_ended, runtime};
-use super::{Ended, ROOTFS, USERS, nothing_is_left, podman};
+use super::podman::podman;
+use super::{Ended, ROOTFS, USERS, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
 

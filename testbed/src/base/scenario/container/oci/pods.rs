@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::bundles::{configure, create_as, delete_ended, runtime};
 use super::network::{CONTAINER, PATH, serves, with_namespace};
-use super::{FOLDER, ROOTFS, USERS, VOLUME, WAITS, make_programs, nothing_is_left, podman};
+use super::podman::podman;
+use super::{FOLDER, ROOTFS, USERS, VOLUME, WAITS, make_programs, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, names, wait_for};
 
