@@ -6,6 +6,7 @@ mod containerd;
 mod network;
 pub(crate) mod podman;
 mod pods;
+mod restrictions;
 
 use std::fs;
 use std::io::Write;

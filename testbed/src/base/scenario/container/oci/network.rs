@@ -19,8 +19,10 @@ use crate::base::support::insula_command::{assert_equal, wait_for};
 const NAMESPACE: &str = "of-an-engine";
 pub(super) const PATH: &str = "/run/netns/of-an-engine";
 const INTERFACE: &str = "engine";
-/// What the container runs, and its published port.
-const SERVER: [&str; 7] = ["busybox", "httpd", "-f", "-p", "80", "-h", "/etc"];
+/// What the container runs, and its published port. The first process of a container gets no signal that it does not handle.
+const SERVER: [&str; 3] = ["sh", "-c", SERVES];
+const SERVES: &str =
+    "trap exit TERM; busybox httpd -p 80 -h /etc; while :; do busybox sleep 0.1; done";
 const PORT: u16 = 8080;
 /// Whether the base forwards packets: netavark has it do so.
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -111,6 +113,9 @@ fn page(place: (Ipv4Addr, u16)) -> std::io::Result<String> {
 fn served() -> Result<(), Finding> {
     configure(|config| {
         config["process"]["args"] = json!(SERVER);
+        let able = json!(["CAP_NET_BIND_SERVICE", "CAP_NET_RAW"]);
+        config["process"]["capabilities"] =
+            json!({"bounding": able, "effective": able, "permitted": able});
         config["linux"]["namespaces"][0]["path"] = json!(PATH);
     })?;
     create()?;

@@ -217,7 +217,7 @@ pub(super) fn import() -> Result<(), Finding> {
 fn on_the_network_of_nodes() -> Result<(), Finding> {
     let ended = run_on(
         "host",
-        &[],
+        &["--cap-add", "NET_RAW"],
         "busybox ping -c 1 -w 60 10.78.0.1 > /dev/null && echo yes",
     )?;
     assert_equal(

@@ -11,7 +11,7 @@ use super::network::{CONTAINER, PATH, serves, with_namespace};
 use super::podman::podman;
 use super::{FOLDER, ROOTFS, USERS, VOLUME, WAITS, make_programs, nothing_is_left};
 use crate::base::Finding;
-use crate::base::support::insula_command::{assert_equal, names, wait_for};
+use crate::base::support::insula_command::{assert_equal, insula, names, wait_for};
 
 /// The container that has the node, and those that join it.
 const SANDBOX: &str = "sandbox";
@@ -111,10 +111,16 @@ fn ends_alone() -> Result<(), Finding> {
     nodes_are(&[SANDBOX])
 }
 
-/// How many programs of further containers the node has: they have sockets of their own at that port, or wait.
+/// How many programs of further containers the node has.
 fn processes_of_others() -> Result<usize, Finding> {
-    let script = "busybox cat /sys/fs/cgroup/insula/*/cgroup.procs 2> /dev/null | busybox wc -l";
-    Ok(output(SANDBOX, &["sh", "-c", script])?.trim().parse()?)
+    let script = format!(
+        "for group in /sys/fs/cgroup/insula/*; do \
+             test \"$group\" = /sys/fs/cgroup/insula/{SANDBOX} || busybox cat $group/cgroup.procs; \
+         done 2> /dev/null | busybox wc -l"
+    );
+    Ok(insula(&["exec", SANDBOX, "sh", "-c", &script])?
+        .trim()
+        .parse()?)
 }
 
 /// Nothing of a container survives what stands for it.
