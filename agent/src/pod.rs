@@ -28,6 +28,19 @@ pub struct PodContainer {
     pub restrictions: Restrictions,
     /// What it sees of the node's kernel.
     pub view: View,
+    /// How much of the node it gets, with all its programs.
+    pub share: Share,
+}
+
+/// How much of its node a container gets; all of it where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Microseconds of processor time, in each period of so many.
+    pub processor_time: Option<(u64, u64)>,
+    /// Processes.
+    pub processes: Option<u64>,
 }
 
 /// Namespaces that a container has beside its mounts; in the others it is with the node's programs.

@@ -140,10 +140,13 @@ fn start(container: &PodContainer) -> io::Result<Program> {
         own,
         restrictions,
         view,
+        share,
     } = container.clone();
     // By this the next server finds it if this one is killed, and removes it.
     fs::create_dir_all(folder(&name))?;
-    Cgroup::of(&name).create()?;
+    let cgroup = Cgroup::of(&name);
+    cgroup.create()?;
+    cgroup.limit(&share)?;
     let namespaces = [
         (true, UnshareFlags::NEWNS),
         (own.hostname.is_some(), UnshareFlags::NEWUTS),

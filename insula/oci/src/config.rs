@@ -157,6 +157,15 @@ pub(super) struct Resources {
     pub(super) memory: MemoryLimit,
     #[serde(deserialize_with = "or_default")]
     pub(super) cpu: CpuLimit,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) pids: PidsLimit,
+}
+
+/// A limit of the number of processes; none if it is not positive.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PidsLimit {
+    pub(super) limit: Option<i64>,
 }
 
 /// A limit in bytes; none if it is not positive.

@@ -7,14 +7,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use insula_agent::pod::OwnNamespaces;
+use insula_agent::pod::{OwnNamespaces, Share};
 use insula_agent::restrictions::Restrictions;
 use insula_agent::view::View;
 use insula_base::error::Error;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
+use super::config::{Config, Resources};
 use super::state::{Record, State, check_id};
 use super::{restrictions, view};
 
@@ -33,6 +33,8 @@ pub(super) struct Inside {
     pub(super) view: View,
     /// What its first process is restricted by.
     pub(super) restrictions: Restrictions,
+    /// How much it gets of it.
+    pub(super) share: Share,
 }
 
 impl Inside {
@@ -54,7 +56,19 @@ impl Inside {
             },
             view: view::of(config)?,
             restrictions: restrictions.unwrap_or_default(),
+            share: share(&config.linux.resources, is_member),
         })
+    }
+}
+
+/// The share of a container with these limits. Those of memory and processor time are the node's size, where it has its own.
+fn share(limits: &Resources, is_member: bool) -> Share {
+    let positive = |limit: Option<i64>| u64::try_from(limit?).ok().filter(|&limit| limit > 0);
+    let time = positive(limits.cpu.quota).zip(limits.cpu.period.filter(|&period| period > 0));
+    Share {
+        memory: positive(limits.memory.limit).filter(|_| is_member),
+        processor_time: time.filter(|_| is_member),
+        processes: positive(limits.pids.limit),
     }
 }
 
@@ -129,6 +143,30 @@ mod tests {
         for shared in [json!([]), json!([path("uts"), path("ipc"), path("pid")])] {
             assert_eq!(of(shared, true), OwnNamespaces::default());
         }
+    }
+
+    #[test]
+    fn a_further_container_has_a_share_of_the_node() {
+        let limits = json!({
+            "memory": {"limit": 5}, "cpu": {"quota": 1, "period": 2}, "pids": {"limit": 7},
+        });
+        let of = |limits: Value, is_member: bool| {
+            let config = config(json!({"linux": {"resources": limits}}));
+            share(&config.linux.resources, is_member)
+        };
+        let member = Share {
+            memory: Some(5),
+            processor_time: Some((1, 2)),
+            processes: Some(7),
+        };
+        assert_eq!(of(limits.clone(), true), member);
+        let alone = Share {
+            processes: Some(7),
+            ..Share::default()
+        };
+        assert_eq!(of(limits, false), alone);
+        let none = json!({"memory": {"limit": -1}, "cpu": {"quota": -1}, "pids": {"limit": 0}});
+        assert_eq!(of(none, true), Share::default());
     }
 
     #[test]

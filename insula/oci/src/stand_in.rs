@@ -188,6 +188,7 @@ fn run_first(driver: &Driver, record: &Record, root: &str) -> Result<ExitCode, E
         root,
         own: &inside.own,
         view: &inside.view,
+        share: inside.share,
     };
     let first = (&record.process, &inside.restrictions);
     match execute(driver, record, first, Some(begins)) {

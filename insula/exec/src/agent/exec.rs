@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use insula_agent::pod::{OwnNamespaces, PodContainer};
+use insula_agent::pod::{OwnNamespaces, PodContainer, Share};
 use insula_agent::restrictions::Restrictions;
 use insula_agent::view::View;
 use insula_agent::{Exec, ExecAs, ExitStatus, Request, Terminal};
@@ -55,6 +55,8 @@ pub struct Begins<'a> {
     pub own: &'a OwnNamespaces,
     /// What it sees of the node's kernel.
     pub view: &'a View,
+    /// How much of the node it gets.
+    pub share: Share,
 }
 
 /// Runs a program, forwarding input, output and signals, until it has ended.
@@ -95,6 +97,7 @@ impl AgentExec<'_> {
                 own: begins.own.clone(),
                 restrictions: restrictions(),
                 view: begins.view.clone(),
+                share: begins.share,
             }));
         }
         match (self.container, self.user) {

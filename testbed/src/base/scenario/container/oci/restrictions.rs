@@ -64,6 +64,7 @@ fn restrict(config: &mut Value) {
     let device =
         json!({"path": "/dev/own", "type": "c", "major": 10, "minor": 666, "fileMode": 0o600});
     linux["devices"] = json!([device]);
+    linux["resources"]["pids"] = json!({"limit": 5});
     linux["maskedPaths"] = json!(["/etc/passwd", "/proc/no-such"]);
     linux["readonlyPaths"] = json!(["/proc/sys"]);
 }
