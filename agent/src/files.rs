@@ -13,11 +13,14 @@ const MOUNTS: [(&str, &str, &str); 8] = [
     ("sysfs", "/sys", ""),
     ("devtmpfs", "/dev", "mode=755"),
     ("devpts", "/dev/pts", "gid=5,mode=620,ptmxmode=666"),
-    ("tmpfs", "/dev/shm", "mode=1777"),
+    ("tmpfs", SHM, "mode=1777"),
     ("tmpfs", "/run", "mode=755"),
     ("tmpfs", "/tmp", "mode=1777"),
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
+
+/// Shared memory, which containers know by its own name.
+const SHM: &str = "/dev/shm";
 
 /// Mounts all of them; failures are logged.
 pub(crate) fn mount_all() {
@@ -26,7 +29,8 @@ pub(crate) fn mount_all() {
         let _ = fs::create_dir_all(place);
         let options =
             (!options.is_empty()).then(|| std::ffi::CString::new(options).unwrap_or_default());
-        let mounted = mount(kind, place, kind, MountFlags::NOSUID, options.as_deref());
+        let source = if place == SHM { "shm" } else { kind };
+        let mounted = mount(source, place, kind, MountFlags::NOSUID, options.as_deref());
         match mounted {
             Ok(()) | Err(Errno::BUSY) => {}
             Err(error) => log(&format!("{place}: {error}")),

@@ -16,7 +16,9 @@ pub mod options;
 pub mod pod;
 pub mod processor;
 mod protocol;
+pub mod restrictions;
 pub mod usage;
+pub mod view;
 
 pub use protocol::{
     Attach, COMMAND_CID, COMMAND_PORT_MAX, ClockAnswer, ClockRequest, Exec, ExecAs, ExitStatus,

@@ -15,7 +15,8 @@
 //! | `server` | the process that serves the command |
 //! | `session` | running a program for the command |
 //! | `main_program` | the node's own program, and commands that are attached to it |
-//! | `program`, `user` | starting programs, as users |
+//! | `program`, `user`, `restrict` | starting programs, as users, with restrictions |
+//! | `argument` | values as arguments of this program's roles |
 //! | `rename` | taking another identity, in a copy of a node |
 //! | `transfer` | sending and receiving files |
 //! | `namespace` | the calling thread's namespaces |
@@ -25,6 +26,7 @@
 //! the exit statuses of the server's children, and so that the server's exit does not end the node.
 
 mod archive;
+mod argument;
 mod base_agent;
 mod clock;
 mod containers;
@@ -39,6 +41,7 @@ mod power;
 mod program;
 mod rename;
 mod resolver;
+mod restrict;
 mod root;
 mod route;
 mod server;

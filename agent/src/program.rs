@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use insula_agent::restrictions::Restrictions;
 use insula_agent::{Exec, ExecAs, TerminalSize};
 use rustix::process::{Signal, ioctl_tiocsctty, setsid};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -16,7 +17,8 @@ use rustix::stdio::stdin;
 use rustix::termios::{Winsize, tcsetwinsize};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::user;
+use crate::argument::{from_word, to_word};
+use crate::{restrict, user};
 
 /// Role of this program: start a session and execute another program.
 pub(crate) const EXEC: &str = "exec";
@@ -61,7 +63,9 @@ impl Program {
         let exec = &request.exec;
         let mut command = Command::new(SELF);
         command.arg(EXEC);
-        add_words(&mut command, exec, request.user.as_deref(), gate);
+        let restrictions = to_word(&request.restrictions)?;
+        let user = request.user.as_deref();
+        add_words(&mut command, exec, (user, &restrictions), gate);
         let directory = exec.directory.as_deref().unwrap_or(b"/");
         command.current_dir(OsStr::from_bytes(directory));
         Self::spawn(&mut command, exec)
@@ -71,11 +75,12 @@ impl Program {
     pub(crate) fn start_by(
         role: &[&OsStr],
         program: &Exec,
-        user: Option<&str>,
+        (user, restrictions): (Option<&str>, &Restrictions),
     ) -> io::Result<Self> {
         let mut command = Command::new(SELF);
         command.args(role).current_dir("/");
-        add_words(&mut command, program, user, None);
+        let restrictions = to_word(restrictions)?;
+        add_words(&mut command, program, (user, &restrictions), None);
         Self::spawn(&mut command, program)
     }
 
@@ -127,12 +132,18 @@ impl Program {
 }
 
 /// The words that [`exec`] takes.
-fn add_words(command: &mut Command, exec: &Exec, user: Option<&str>, gate: Option<&OwnedFd>) {
+fn add_words(
+    command: &mut Command,
+    exec: &Exec,
+    (user, restrictions): (Option<&str>, &OsStr),
+    gate: Option<&OwnedFd>,
+) {
     let role = match exec.terminal {
         Some(_) => TERMINAL,
         None => NO_TERMINAL,
     };
     command.arg(role).arg(user.unwrap_or_default());
+    command.arg(restrictions);
     command.arg(gate.map_or_else(String::new, |gate| gate.as_raw_fd().to_string()));
     command.args(words(exec));
 }
@@ -198,31 +209,19 @@ fn own(descriptor: RawFd) -> File {
 }
 
 /// Starts a session, with standard input as its controlling terminal if requested, and executes the
-/// program as its user.
+/// program as its user, with its restrictions.
 pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let terminal = words.next().is_some_and(|word| word == TERMINAL);
-    let (user, gate) = (words.next(), words.next());
-    if let Err(error) = gate.map_or(Ok(()), |gate| pass(&gate)) {
-        eprintln!("insula: the container cannot be joined: {error}");
-        return ExitCode::from(126);
-    }
-    let led = setsid().and_then(|_| match terminal {
-        true => ioctl_tiocsctty(stdin()),
-        false => Ok(()),
-    });
-    if let Err(error) = led {
-        eprintln!("insula: the session cannot be started: {error}");
-        return ExitCode::from(126);
-    }
-    let user = user.unwrap_or_default();
-    let home = match user::become_user(&user.to_string_lossy()) {
+    let mut next = || words.next().unwrap_or_default();
+    let (user, restrictions, gate) = (next(), next(), next());
+    let home = match prepare(terminal, &user, &restrictions, &gate) {
         Ok(home) => home,
         Err(error) => {
-            eprintln!("insula: the user {}: {error}", user.to_string_lossy());
+            eprintln!("insula: {error}");
             return ExitCode::from(126);
         }
     };
-    let name = words.next().unwrap_or_default();
+    let name = next();
     let mut command = Command::new(&name);
     if let Some(home) = home {
         command.env("HOME", home);
@@ -233,4 +232,30 @@ pub(crate) fn exec(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         io::ErrorKind::NotFound => 127,
         _ => 126,
     })
+}
+
+/// Makes this process what the program is to be; the home of its user, if it has one.
+fn prepare(
+    terminal: bool,
+    user: &OsStr,
+    restrictions: &OsStr,
+    gate: &OsStr,
+) -> io::Result<Option<OsString>> {
+    pass(gate).map_err(failed("the container cannot be joined"))?;
+    let led = setsid().and_then(|_| match terminal {
+        true => ioctl_tiocsctty(stdin()),
+        false => Ok(()),
+    });
+    led.map_err(|errno| failed("the session cannot be started")(errno.into()))?;
+    let unrestricted = failed("the program cannot be restricted");
+    let restrictions: Restrictions = from_word(restrictions).map_err(&unrestricted)?;
+    restrict::as_root(&restrictions).map_err(&unrestricted)?;
+    let user = user.to_string_lossy();
+    let home = user::become_user(&user).map_err(failed(&format!("the user {user}")))?;
+    restrict::as_user(&restrictions).map_err(&unrestricted)?;
+    Ok(home)
+}
+
+fn failed(what: &str) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

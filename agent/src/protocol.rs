@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::container::ContainerRequest;
 use crate::options::Clock;
 use crate::pod::PodContainer;
+use crate::restrictions::Restrictions;
 
 /// The port on which the agent listens: "IN".
 pub const PORT: u32 = 0x494e;
@@ -49,7 +50,7 @@ pub enum Request {
     Usage,
     /// Start a container of a [pod](crate::pod) and run its program: otherwise as [`ExecAs`](Self::ExecAs). It ends with
     /// the program, and is killed when the connection ends.
-    Pod(PodContainer),
+    Pod(Box<PodContainer>),
     /// Attach to the node's main program: otherwise as [`Exec`](Self::Exec), but it goes on when the command
     /// leaves.
     Attach(Attach),
@@ -71,6 +72,8 @@ pub struct ExecAs {
     pub container: Option<String>,
     /// User and group, `USER[:GROUP[,GROUP]...]`, by their names or numbers; root if nothing is said.
     pub user: Option<String>,
+    /// What it is restricted by.
+    pub restrictions: Restrictions,
 }
 
 /// Request about the node's clock.

@@ -10,8 +10,11 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use insula_agent::pod::Share;
 use rustix::process::{Pid, Signal, kill_process};
 
+/// The group of all groups.
+const ROOT: &str = "/sys/fs/cgroup";
 /// Parent of the groups of all containers.
 const ALL: &str = "/sys/fs/cgroup/insula";
 /// Time that processes have to be gone, or to stand still, and the interval at which that is polled.
@@ -40,6 +43,17 @@ pub(crate) fn remove_parent() {
     let _ = fs::remove_dir(ALL);
 }
 
+/// Has the groups of containers limit what a controller does.
+fn enable(controller: &str) -> io::Result<()> {
+    for parent in [ROOT, ALL] {
+        fs::write(
+            Path::new(parent).join("cgroup.subtree_control"),
+            format!("+{controller}"),
+        )?;
+    }
+    Ok(())
+}
+
 /// The control group of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Cgroup(PathBuf);
@@ -53,6 +67,27 @@ impl Cgroup {
     /// Creates it.
     pub(super) fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.0)
+    }
+
+    /// Limits what its processes get.
+    pub(super) fn limit(&self, share: &Share) -> io::Result<()> {
+        let processor_time = share
+            .processor_time
+            .map(|(time, period)| format!("{time} {period}"));
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let limits = [
+            ("memory", "memory.max", number(share.memory)),
+            ("cpu", "cpu.max", processor_time),
+            ("pids", "pids.max", number(share.processes)),
+        ];
+        for (controller, file, limit) in limits {
+            let Some(limit) = limit else {
+                continue;
+            };
+            let limited = enable(controller).and_then(|()| fs::write(self.0.join(file), limit));
+            limited.map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))?;
+        }
+        Ok(())
     }
 
     /// Puts this process into it.

@@ -27,8 +27,8 @@ pub(crate) const INSIDE: &str = "--container";
 
 /// Where the root is made.
 const ROOT: &str = "/run/insula/root";
-/// A mount: type, mount point and options. Without a type it is that of the node.
-pub(super) type Mount = (
+/// A mount: type, mount point and options.
+type Mount = (
     &'static str,
     &'static str,
     MountFlags,
@@ -53,7 +53,7 @@ const MOUNTS: [Mount; 7] = [
 pub(super) const HARDENED: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
-pub(super) const PTS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
+const PTS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
 /// Devices: name and number.
 const DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
@@ -94,7 +94,7 @@ pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<
     Cgroup::of(name).join()?;
     sethostname(name.as_bytes())?;
     setsid()?;
-    enter_root(root, &MOUNTS)?;
+    enter_root(root, mount_all)?;
     // The one that was inherited lies outside.
     dup2_stdin(File::open("/dev/null")?)?;
     chdir(folder).map_err(|error| {
@@ -103,32 +103,36 @@ pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<
     })
 }
 
-/// Makes a folder the root of this process, in its own mount namespace.
-pub(super) fn enter_root(root: &Path, mounts: &[Mount]) -> io::Result<()> {
+/// Makes a folder the root of this process, in its own mount namespace. `mount` mounts other file systems there: it is the
+/// current directory meanwhile.
+pub(super) fn enter_root(root: &Path, mount: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
     fs::create_dir_all(ROOT)?;
     mount_bind(root, ROOT)
         .map_err(|error| io::Error::other(format!("{}: {error}", root.display())))?;
     chdir(ROOT)?;
-    for &(kind, place, flags, options) in mounts {
-        // In memory, or there since the node's start.
-        let _ = fs::create_dir(place);
-        let mounted = match kind {
-            "" => mount_bind(format!("/{place}"), place),
-            _ => mount(kind, place, kind, flags, Some(options)),
-        };
-        mounted.map_err(|error| io::Error::other(format!("/{place}: {error}")))?;
-        if place == "dev" {
-            make_devices()?;
-        }
-    }
+    mount()?;
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(chdir("/")?)
 }
 
-fn make_devices() -> io::Result<()> {
+fn mount_all() -> io::Result<()> {
+    for (kind, place, flags, options) in MOUNTS {
+        // In memory, or there since the node's start.
+        let _ = fs::create_dir(place);
+        mount(kind, place, kind, flags, Some(options))
+            .map_err(|error| io::Error::other(format!("/{place}: {error}")))?;
+        if place == "dev" {
+            make_devices()?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the device nodes that every container has, in the `dev` of the current directory.
+pub(super) fn make_devices() -> io::Result<()> {
     for (name, major, minor) in DEVICES {
         let path = format!("dev/{name}");
         let mode = Mode::from_raw_mode(0o666);

@@ -8,6 +8,7 @@
 //! | `cards` | the node's network card, with which theirs go and come |
 //! | `inside` | its first process, until it executes the program |
 //! | `pod` | containers that share the node, as those of a pod |
+//! | `view` | what those see of their kernel |
 //! | `join` | programs that are run in it besides |
 //! | `cgroup` | its control group: all its processes |
 //! | `output` | its log |
@@ -46,6 +47,7 @@ mod table;
 mod target;
 mod timers;
 mod tree;
+mod view;
 
 pub(crate) use cgroup::{JOIN, join, remove_parent};
 pub(crate) use inside::{INSIDE, enter};

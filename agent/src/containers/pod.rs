@@ -1,6 +1,7 @@
-//! Containers that share the node, as those of a pod: each is started for one connection, and ends with it.
+//! Containers of an OCI runtime: the one whose kernel the node is, and those that share it, as in a pod. Each is started for one
+//! connection, and ends with it.
 //!
-//! The base has put its root into the node's root file system after the node's start, where the node has mounted another
+//! The base has put the root of a further one into the node's root file system after the node's start, where the node has mounted another
 //! one. So it is reached by mounting the node's root once more, in namespaces that see nothing else of that.
 
 use std::collections::BTreeMap;
@@ -17,17 +18,20 @@ use std::time::{Duration, Instant};
 use insula_agent::container::is_name;
 use insula_agent::frame::{FrameError, Reader};
 use insula_agent::pod::{PodContainer, ROOTS};
+use insula_agent::view::View;
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_change};
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, Signal, chdir};
 use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
 use socket2::Socket;
 
 use super::cgroup::Cgroup;
-use super::inside::{HARDENED, Mount, PTS, enter_root};
+use super::inside::enter_root;
 use super::namespaces::in_thread;
 use super::one::{folder, remove_folder};
+use super::view;
+use crate::argument::{from_word, to_word};
 use crate::log::log;
 use crate::namespace::unshare;
 use crate::program::{Program, exec};
@@ -47,17 +51,6 @@ const BARE_ROOT: &str = "/run/insula/bare-root";
 /// Time that the base has to take a container's root away, and the interval at which that is polled.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(20);
-
-const SHM: &str = "dev/shm";
-/// What a container sees of its kernel. Terminals are the node's, as they are given to it.
-const MOUNTS: [Mount; 6] = [
-    ("proc", "proc", HARDENED, c""),
-    ("sysfs", "sys", HARDENED.union(MountFlags::RDONLY), c""),
-    ("tmpfs", "dev", MountFlags::NOSUID, c"mode=755"),
-    ("", "dev/pts", PTS, c""),
-    ("tmpfs", SHM, PTS, c"mode=1777"),
-    ("tmpfs", "run", MountFlags::NOSUID, c"mode=755"),
-];
 
 /// The containers.
 #[derive(Debug, Default)]
@@ -120,7 +113,7 @@ impl Pod {
         if !is_name(name) || has_name(&mut all) || folder(name).exists() {
             return Err(io::Error::other("there is one of that name already"));
         }
-        if !is_single(&container.root) {
+        if !container.root.is_empty() && !is_single(&container.root) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         all.insert(name.to_owned(), None);
@@ -145,10 +138,15 @@ fn start(container: &PodContainer) -> io::Result<Program> {
         exec,
         user,
         own,
+        restrictions,
+        view,
+        share,
     } = container.clone();
     // By this the next server finds it if this one is killed, and removes it.
     fs::create_dir_all(folder(&name))?;
-    Cgroup::of(&name).create()?;
+    let cgroup = Cgroup::of(&name);
+    cgroup.create()?;
+    cgroup.limit(&share)?;
     let namespaces = [
         (true, UnshareFlags::NEWNS),
         (own.hostname.is_some(), UnshareFlags::NEWUTS),
@@ -160,11 +158,12 @@ fn start(container: &PodContainer) -> io::Result<Program> {
     let hostname = own.hostname.unwrap_or_default();
     let ipc = if own.ipc { OWN } else { "" };
     let directory = exec.directory.clone().unwrap_or_else(|| b"/".to_vec());
+    let view = to_word(&view)?;
     let started = in_thread(move || {
         unshare(namespaces)?;
         let role = [POD, &name, &root, &hostname, ipc].map(OsStr::new);
-        let role = [&role[..], &[OsStr::from_bytes(&directory)]].concat();
-        Program::start_by(&role, &exec, user.as_deref())
+        let role = [&role[..], &[OsStr::from_bytes(&directory), &view]].concat();
+        Program::start_by(&role, &exec, (user.as_deref(), &restrictions))
     });
     started.map(|program| Program {
         hangup: Signal::KILL,
@@ -176,19 +175,17 @@ fn start(container: &PodContainer) -> io::Result<Program> {
 pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut next = || words.next().unwrap_or_default();
     let (name, bare, hostname, ipc, directory) = (next(), next(), next(), next(), next());
-    let name = name.to_string_lossy();
+    let (name, view) = (name.to_string_lossy(), next());
     let set_up = || {
+        let view: View = from_word(&view)?;
         let kept = File::open(folder(&name))?;
         Cgroup::of(&name).join()?;
         if !hostname.is_empty() {
             sethostname(hostname.as_bytes())?;
         }
-        let mut mounts = MOUNTS;
-        if ipc != OWN {
-            let shm = mounts.iter_mut().filter(|mount| mount.1 == SHM);
-            shm.for_each(|mount| mount.0 = "");
-        }
-        enter_root(&root(&bare)?, &mounts)?;
+        view::set_sysctls(&view)?;
+        enter_root(&root(&bare)?, || view::mount_all(&view, ipc == OWN))?;
+        view::finish(&view)?;
         enter_directory(Path::new(&directory))?;
         mark_ready(&kept)
     };
@@ -215,12 +212,15 @@ fn mark_ready(folder: &File) -> io::Result<()> {
 }
 
 /// Mounts the node's root once more, in the mount namespace of this process, which is its own; the folder of a container
-/// there.
+/// there, or all of it for that of no name.
 fn root(name: &OsStr) -> io::Result<PathBuf> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
     mount_bare(BARE_ROOT)?;
-    Ok(Path::new(BARE_ROOT).join(ROOTS).join(name))
+    match name.is_empty() {
+        true => Ok(BARE_ROOT.into()),
+        false => Ok(Path::new(BARE_ROOT).join(ROOTS).join(name)),
+    }
 }
 
 /// Removes what is left of a container whose program has ended.
@@ -231,6 +231,10 @@ fn end(container: &PodContainer) -> io::Result<()> {
         cgroup.remove()?;
     }
     remove_folder(&container.name)?;
+    if container.root.is_empty() {
+        // It ends with the node.
+        return Ok(());
+    }
     let bare = OsString::from(&container.root);
     in_thread(move || {
         unshare(UnshareFlags::NEWNS)?;

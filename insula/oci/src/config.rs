@@ -37,7 +37,7 @@ pub(super) struct Root {
 
 /// A process of the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Process {
     #[serde(deserialize_with = "or_default")]
     pub(super) terminal: bool,
@@ -49,6 +49,37 @@ pub(super) struct Process {
     pub(super) env: Vec<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) cwd: PathBuf,
+    pub(super) capabilities: Option<Capabilities>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) rlimits: Vec<Rlimit>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) no_new_privileges: bool,
+    pub(super) oom_score_adj: Option<i32>,
+}
+
+/// Names of capabilities, in the sets of capabilities(7).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Capabilities {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) bounding: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) effective: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) inheritable: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) permitted: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) ambient: Vec<String>,
+}
+
+/// A resource limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Rlimit {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) soft: u64,
+    pub(super) hard: u64,
 }
 
 /// The user of a process.
@@ -59,6 +90,7 @@ pub(super) struct User {
     pub(super) gid: u32,
     #[serde(deserialize_with = "or_default")]
     pub(super) additional_gids: Vec<u32>,
+    pub(super) umask: Option<u32>,
 }
 
 /// A file system that the container has beside its root.
@@ -76,12 +108,36 @@ pub(super) struct Mount {
 
 /// What concerns Linux.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Linux {
     #[serde(deserialize_with = "or_default")]
     pub(super) namespaces: Vec<Namespace>,
     #[serde(deserialize_with = "or_default")]
     pub(super) resources: Resources,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) devices: Vec<Device>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) sysctl: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) masked_paths: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) readonly_paths: Vec<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) rootfs_propagation: String,
+}
+
+/// A device node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Device {
+    pub(super) path: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) major: i64,
+    pub(super) minor: i64,
+    pub(super) file_mode: Option<u32>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
 }
 
 /// A namespace: a new one, or that of a path.
@@ -101,6 +157,15 @@ pub(super) struct Resources {
     pub(super) memory: MemoryLimit,
     #[serde(deserialize_with = "or_default")]
     pub(super) cpu: CpuLimit,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) pids: PidsLimit,
+}
+
+/// A limit of the number of processes; none if it is not positive.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PidsLimit {
+    pub(super) limit: Option<i64>,
 }
 
 /// A limit in bytes; none if it is not positive.

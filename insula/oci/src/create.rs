@@ -18,11 +18,11 @@ use super::arguments::Arguments;
 use super::config::Config;
 use super::mounts::{self, OF_THE_NODE, ROOTFS};
 use super::node::Network;
-use super::pod::{self, Member};
+use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{exit_code, no_id, node, own_words};
+use super::{exit_code, namespaces, no_id, node, own_words};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -127,13 +127,17 @@ impl Bundle {
 
     /// What is kept of the container, and the configuration of the process that stands for it.
     fn container(&self) -> Result<(Record, Value), Error> {
-        refuse_users(&self.config)?;
+        namespaces::check(&self.config)?;
         let sandbox = pod::sandbox(&self.config, &self.id);
+        let name = node::name(&self.id)?;
         let node = match &sandbox {
             Some(sandbox) => sandbox.node.clone(),
-            None => node::name(&self.id)?,
+            None => name.clone(),
         };
-        let member = sandbox.map(|sandbox| Member::of(&self.config, &self.id, &sandbox));
+        let member = sandbox.map(|sandbox| Member {
+            sandbox: sandbox.id,
+            name: name.clone(),
+        });
         let base = Base::read().map_err(|error| no_bundle(Path::new("/"), error))?;
         let (mounts, placed): (Vec<_>, Vec<_>) =
             mounts::place(&self.config.mounts)?.into_iter().unzip();
@@ -163,7 +167,9 @@ impl Bundle {
             mounts: placed,
             base,
             pid_file: self.pid_file.clone().unwrap_or_else(|| state.pid_file()),
-            member: member.transpose()?,
+            name,
+            inside: Inside::of(&self.config, member.is_some())?,
+            member,
         };
         Ok((record, config))
     }
@@ -184,17 +190,6 @@ fn add_hook(config: &mut Value, words: &[String]) {
         Some(others) => others.push(hook),
         None => hooks["poststop"] = json!([hook]),
     }
-}
-
-/// Refuses user namespaces: a kernel's users are its own, and its files would be others'.
-fn refuse_users(config: &Config) -> Result<(), Error> {
-    let mut namespaces = config.linux.namespaces.iter();
-    if !namespaces.any(|namespace| namespace.kind == "user") {
-        return Ok(());
-    }
-    let what = "a container on its own kernel cannot have a user namespace";
-    let hint = "run it as root, without `--userns`";
-    Err(Error::new(what).untouched().hint(hint))
 }
 
 /// Makes the folders on which the node's agent mounts: it cannot where the root is only read.

@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use super::config::{Process, User};
 use super::runtime::Runtime;
 use super::state::{Record, State};
-use super::{exit_code, own_words, rewrite};
+use super::{exit_code, own_words, restrictions, rewrite};
 
 /// Options that say what is to be run; the process's file says it for the ordinary runtime.
 const REPLACED: [&str; 17] = [
@@ -51,6 +51,7 @@ pub(super) fn exec(
         Some(file) => read(Path::new(file))?,
         None => of_options(arguments, record)?,
     };
+    restrictions::of(&process)?;
     let state = State::of(&record.id);
     let (mut file, path) = state.new_process_file()?;
     let name = path.to_string_lossy();
@@ -125,6 +126,7 @@ fn user_of(text: &str) -> Result<User, Error> {
             uid,
             gid,
             additional_gids: Vec::new(),
+            umask: None,
         }),
         _ => {
             let what = format!("'{text}' is no user");

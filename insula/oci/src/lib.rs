@@ -9,8 +9,10 @@
 //! | module | concept |
 //! |---|---|
 //! | `arguments`, `config` | what an engine says: the command line, a bundle's configuration |
-//! | `create`, `exec` | the two verbs that are not just passed on |
+//! | `create`, `start`, `exec` | the verbs that are not just passed on |
+//! | `namespaces` | which of them are refused |
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
+//! | `restrictions`, `view` | what the node's agent makes of it: a process, and what that sees of the kernel |
 //! | `pod`, `shared_root` | containers that share a node |
 //! | `state` | what is kept of a container |
 //! | `stand_in`, `mount_points`, `network` | the process that stands for it |
@@ -22,15 +24,19 @@ mod create;
 mod exec;
 mod mount_points;
 mod mounts;
+mod namespaces;
 mod network;
 mod node;
 mod pod;
 mod report;
+mod restrictions;
 mod rewrite;
 mod runtime;
 mod shared_root;
 mod stand_in;
+mod start;
 mod state;
+mod view;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -80,6 +86,7 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
         println!("{NAME} version {}", env!("CARGO_PKG_VERSION"));
     }
     match (verb, record_of(arguments)?) {
+        ("start", Some(record)) => start::start(arguments, &runtime, &record),
         ("exec", Some(record)) => exec::exec(arguments, &runtime, &record),
         ("state", Some(record)) => show_state(arguments, &runtime, &record),
         ("delete", Some(record)) => delete(arguments, &runtime, &record),

@@ -12,7 +12,7 @@ pub(super) const CONTAINER: &str = "/.container";
 /// The container's root there.
 pub(super) const ROOTFS: &str = "/.container/rootfs";
 
-/// Types of file systems that show a kernel: the node's agent mounts those of its own.
+/// Types of file systems that show a kernel: the node's agent mounts those.
 const OF_A_KERNEL: [&str; 7] = [
     "cgroup", "cgroup2", "devpts", "devtmpfs", "mqueue", "proc", "sysfs",
 ];
@@ -55,6 +55,22 @@ pub(super) fn place(mounts: &[Mount]) -> Result<Vec<(Mount, Placed)>, Error> {
         ));
     }
     Ok(placed)
+}
+
+/// The mounts of what the node's kernel shows, or of its memory, in the container's order.
+pub(super) fn of_the_node(mounts: &[Mount]) -> Result<Vec<Mount>, Error> {
+    let mut found = Vec::new();
+    for mount in mounts {
+        let destination = normalized(&mount.destination)?;
+        let is_file_system = OF_A_KERNEL.contains(&mount.kind.as_str()) || mount.kind == "tmpfs";
+        if is_file_system && is_of_the_node(mount, &destination)? {
+            found.push(Mount {
+                destination,
+                ..mount.clone()
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Whether the node has its own in place of it.

@@ -7,14 +7,16 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use insula_agent::pod::OwnNamespaces;
+use insula_agent::pod::{OwnNamespaces, Share};
+use insula_agent::restrictions::Restrictions;
+use insula_agent::view::View;
 use insula_base::error::Error;
 use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
-use super::node;
+use super::config::{Config, Resources};
 use super::state::{Record, State, check_id};
+use super::{restrictions, view};
 
 /// Annotations of containerd and of CRI-O with the id of the sandbox; podman has that of the pod there, which is none.
 const SANDBOX_IDS: [&str; 2] = [
@@ -22,35 +24,61 @@ const SANDBOX_IDS: [&str; 2] = [
     "io.kubernetes.cri-o.SandboxID",
 ];
 
-/// What a container is in the node of another one.
+/// What a container is in its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Inside {
+    /// What it has of its own there.
+    pub(super) own: OwnNamespaces,
+    /// What it sees of the kernel.
+    pub(super) view: View,
+    /// What its first process is restricted by.
+    pub(super) restrictions: Restrictions,
+    /// How much it gets of it.
+    pub(super) share: Share,
+}
+
+impl Inside {
+    /// That of a container of this configuration, which is in another one's node or not.
+    pub(super) fn of(config: &Config, is_member: bool) -> Result<Self, Error> {
+        let is_own = |kind: &str| {
+            let mut all = config.linux.namespaces.iter();
+            all.any(|one| one.kind == kind && one.path.as_os_str().is_empty())
+        };
+        let hostname = is_own("uts").then(|| config.hostname.clone());
+        let process = config.process.as_ref();
+        let restrictions = process.map(restrictions::of).transpose()?;
+        Ok(Self {
+            own: OwnNamespaces {
+                // The node is called so, and others of it may share that.
+                hostname: hostname.filter(|name| !name.is_empty() && is_member),
+                ipc: is_own("ipc") && is_member,
+                processes: is_own("pid"),
+            },
+            view: view::of(config)?,
+            restrictions: restrictions.unwrap_or_default(),
+            share: share(&config.linux.resources, is_member),
+        })
+    }
+}
+
+/// The share of a container with these limits. Those of memory and processor time are the node's size, where it has its own.
+fn share(limits: &Resources, is_member: bool) -> Share {
+    let positive = |limit: Option<i64>| u64::try_from(limit?).ok().filter(|&limit| limit > 0);
+    let time = positive(limits.cpu.quota).zip(limits.cpu.period.filter(|&period| period > 0));
+    Share {
+        memory: positive(limits.memory.limit).filter(|_| is_member),
+        processor_time: time.filter(|_| is_member),
+        processes: positive(limits.pids.limit),
+    }
+}
+
+/// A container in the node of another one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Member {
     /// Id of the container whose node it is.
     pub(super) sandbox: String,
     /// Its own name there.
     pub(super) name: Name,
-    /// What it has of its own.
-    pub(super) own: OwnNamespaces,
-}
-
-impl Member {
-    /// That of a container of this sandbox.
-    pub(super) fn of(config: &Config, id: &str, sandbox: &Record) -> Result<Self, Error> {
-        let is_own = |kind: &str| {
-            let mut all = config.linux.namespaces.iter();
-            all.any(|one| one.kind == kind && one.path.as_os_str().is_empty())
-        };
-        let hostname = is_own("uts").then(|| config.hostname.clone());
-        Ok(Self {
-            sandbox: sandbox.id.clone(),
-            name: node::name(id)?,
-            own: OwnNamespaces {
-                hostname: hostname.filter(|name| !name.is_empty()),
-                ipc: is_own("ipc"),
-                processes: is_own("pid"),
-            },
-        })
-    }
 }
 
 /// The container whose node that of this configuration is to share; `None` if it gets one of its own.
@@ -101,22 +129,44 @@ mod tests {
 
     #[test]
     fn namespaces_are_the_containers_own_or_the_nodes() {
-        let sandbox = crate::state::tests::record("sandbox");
-        let of = |namespaces: Value| {
+        let of = |namespaces: Value, is_member: bool| {
             let value = json!({"hostname": "web", "linux": {"namespaces": namespaces}});
-            Member::of(&config(value), "one", &sandbox).unwrap()
+            Inside::of(&config(value), is_member).unwrap().own
         };
-        let own = of(json!([{"type": "uts"}, {"type": "ipc"}, {"type": "pid"}]));
-        assert_eq!(
-            (own.sandbox.as_str(), own.name.as_str()),
-            ("sandbox", "one")
-        );
-        assert_eq!(own.own.hostname.as_deref(), Some("web"));
-        assert!(own.own.ipc && own.own.processes);
+        let all = json!([{"type": "uts"}, {"type": "ipc"}, {"type": "pid"}]);
+        let own = of(all.clone(), true);
+        assert_eq!(own.hostname.as_deref(), Some("web"));
+        assert!(own.ipc && own.processes);
+        let alone = of(all, false);
+        assert!(alone.hostname.is_none() && !alone.ipc && alone.processes);
         let path = |kind: &str| json!({"type": kind, "path": format!("/proc/1/ns/{kind}")});
         for shared in [json!([]), json!([path("uts"), path("ipc"), path("pid")])] {
-            assert_eq!(of(shared).own, OwnNamespaces::default());
+            assert_eq!(of(shared, true), OwnNamespaces::default());
         }
+    }
+
+    #[test]
+    fn a_further_container_has_a_share_of_the_node() {
+        let limits = json!({
+            "memory": {"limit": 5}, "cpu": {"quota": 1, "period": 2}, "pids": {"limit": 7},
+        });
+        let of = |limits: Value, is_member: bool| {
+            let config = config(json!({"linux": {"resources": limits}}));
+            share(&config.linux.resources, is_member)
+        };
+        let member = Share {
+            memory: Some(5),
+            processor_time: Some((1, 2)),
+            processes: Some(7),
+        };
+        assert_eq!(of(limits.clone(), true), member);
+        let alone = Share {
+            processes: Some(7),
+            ..Share::default()
+        };
+        assert_eq!(of(limits, false), alone);
+        let none = json!({"memory": {"limit": -1}, "cpu": {"quota": -1}, "pids": {"limit": 0}});
+        assert_eq!(of(none, true), Share::default());
     }
 
     #[test]

@@ -11,51 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::config::{Config, Mount};
 use super::mounts::ROOTFS;
+use super::restrictions::CAPABILITIES;
 
-/// All capabilities: to start a node is a privilege of root's.
-const CAPABILITIES: [&str; 41] = [
-    "CAP_AUDIT_CONTROL",
-    "CAP_AUDIT_READ",
-    "CAP_AUDIT_WRITE",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_KILL",
-    "CAP_LEASE",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_MAC_ADMIN",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MKNOD",
-    "CAP_NET_ADMIN",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_RAW",
-    "CAP_PERFMON",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYSLOG",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_NICE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_WAKE_ALARM",
-];
 /// Its own environment, beside the terminal's type.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Namespaces of the container that it has, too. It does not have those of process ids and users: the
@@ -113,6 +70,7 @@ pub(super) fn process(
         .chain(terminal.map(String::as_str))
         .collect();
     let sets = ["bounding", "effective", "permitted"];
+    // To start a node is a privilege of root's.
     let capabilities: Map<_, _> = sets
         .map(|set| (set.to_owned(), json!(&CAPABILITIES[..])))
         .into_iter()

@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use insula_agent::restrictions::Restrictions;
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
 use insula_driver::Driver;
@@ -26,7 +27,7 @@ use super::config::{Process, User};
 use super::node::{self as container_node, Network};
 use super::pod::Member;
 use super::state::{Record, State};
-use super::{exec, mount_points, mounts, network, shared_root};
+use super::{exec, mount_points, mounts, network, restrictions, shared_root};
 
 /// This program, even if its file has been replaced.
 const PROGRAM: &str = "/proc/self/exe";
@@ -63,12 +64,7 @@ pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
 fn run_in_pod(driver: &Driver, record: &Record, member: &Member) -> Result<ExitCode, Error> {
     wait_for_node(driver, &record.node)?;
     let root = shared_root::attach(member)?;
-    let begins = Begins {
-        name: &member.name,
-        root: &root,
-        own: &member.own,
-    };
-    let ended = run_first(driver, record, Some(begins));
+    let ended = run_first(driver, record, &root);
     shared_root::detach(member);
     ended
 }
@@ -90,10 +86,9 @@ pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
     let record = record_of(id)?;
     let driver = Driver::open()?;
     wait_for_node(&driver, &record.node)?;
-    if let Some(member) = &record.member {
-        wait_for_member(&driver, &record.node, member);
-    }
-    execute(&driver, &record, &process, None)
+    wait_for_container(&driver, &record);
+    let restrictions = restrictions::of(&process)?;
+    execute(&driver, &record, (&process, &restrictions), None)
 }
 
 /// Waits for the node of a container that has just been started, or created.
@@ -113,10 +108,10 @@ fn wait_for_node(driver: &Driver, name: &Name) -> Result<(), Error> {
 }
 
 /// Waits for a container that has just been started in a node.
-fn wait_for_member(driver: &Driver, node: &Name, member: &Member) {
-    let (began, at) = (Instant::now(), Location::Node(node.clone()));
+fn wait_for_container(driver: &Driver, record: &Record) {
+    let (began, at) = (Instant::now(), Location::Node(record.node.clone()));
     // What is missing then is reported by who asks for it.
-    while processes_at(driver, &at, &member.name).is_err() && began.elapsed() < START_TIMEOUT {
+    while processes_at(driver, &at, &record.name).is_err() && began.elapsed() < START_TIMEOUT {
         sleep(INTERVAL);
     }
 }
@@ -182,16 +177,21 @@ fn run_process(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitC
         let address = address(&node::find(driver, &record.node)?);
         network::lead_to(address.ok_or_else(|| no_network(&record.node))?)?;
     }
-    run_first(driver, record, None)
+    run_first(driver, record, "")
 }
 
-/// Runs the container's first process; says why its node has ended, if that is why it fails.
-fn run_first(
-    driver: &Driver,
-    record: &Record,
-    begins: Option<Begins<'_>>,
-) -> Result<ExitCode, Error> {
-    match execute(driver, record, &record.process, begins) {
+/// Runs the container's first process, with this root; says why its node has ended, if that is why it fails.
+fn run_first(driver: &Driver, record: &Record, root: &str) -> Result<ExitCode, Error> {
+    let inside = &record.inside;
+    let begins = Begins {
+        name: &record.name,
+        root,
+        own: &inside.own,
+        view: &inside.view,
+        share: inside.share,
+    };
+    let first = (&record.process, &inside.restrictions);
+    match execute(driver, record, first, Some(begins)) {
         // Who reads the output has left, as with `podman run | head`.
         Err(error) if error.kind == Kind::Output => Err(error),
         Err(error) => Err(end_of(driver, &record.node).unwrap_or(error)),
@@ -209,11 +209,11 @@ fn no_network(name: &Name) -> Error {
     Error::new(format!("the node '{name}' has no network")).nothing_kept()
 }
 
-/// Runs a process of a container, which begins with it in a pod.
+/// Runs a process of a container, which begins with its first.
 fn execute(
     driver: &Driver,
     record: &Record,
-    process: &Process,
+    (process, restrictions): (&Process, &Restrictions),
     begins: Option<Begins<'_>>,
 ) -> Result<ExitCode, Error> {
     let words: Vec<_> = process.args.iter().map(OsString::from).collect();
@@ -226,9 +226,10 @@ fn execute(
     let folder = process.cwd.as_os_str();
     let request = AgentExec {
         at: &at,
-        container: record.member.as_ref().map(|member| &member.name),
+        container: Some(&record.name),
         begins,
         user: user.as_deref(),
+        restrictions: Some(restrictions),
         words: &words,
         environment: &variables,
         directory: (!folder.is_empty()).then(|| folder.to_owned()),
@@ -328,6 +329,7 @@ mod tests {
                 uid,
                 gid,
                 additional_gids: additional_gids.to_vec(),
+                umask: None,
             })
         };
         assert_eq!(of(0, 0, &[]), None);

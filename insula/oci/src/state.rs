@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::config::{Kernel, Process};
 use super::mounts::{CONTAINER, Placed};
 use super::node::Network;
-use super::pod::Member;
+use super::pod::{Inside, Member};
 
 /// Folder of all containers, in [`RUN`].
 const FOLDER: &str = "oci";
@@ -52,7 +52,11 @@ pub(super) struct Record {
     pub(super) base: Base,
     /// File in which the ordinary runtime writes that process's id.
     pub(super) pid_file: PathBuf,
-    /// What it is in the node of another container, if it has none of its own.
+    /// Its name in its node.
+    pub(super) name: Name,
+    /// What it is there.
+    pub(super) inside: Inside,
+    /// Whose node that is, if it has none of its own.
     pub(super) member: Option<Member>,
 }
 
@@ -281,6 +285,8 @@ pub(super) mod tests {
             mounts: Vec::new(),
             base: Base::default(),
             pid_file: PathBuf::new(),
+            name: id.parse().unwrap(),
+            inside: Inside::default(),
             member: None,
         }
     }

@@ -27,6 +27,9 @@ pub(crate) enum Request {
         /// Also the root disk with large programs.
         #[arg(long)]
         applications: bool,
+        /// Also the root disk with the validation tests of OCI runtimes, which takes Go to build.
+        #[arg(long)]
+        conformance: bool,
         /// Also the root disk on which the project's packages, built first, are installed.
         #[arg(long)]
         installed: bool,
@@ -121,6 +124,9 @@ pub(crate) struct MachineArguments {
     /// Use the root disk with large programs.
     #[arg(long, conflicts_with = "bench")]
     pub(crate) applications: bool,
+    /// Use the root disk with the validation tests of OCI runtimes.
+    #[arg(long, conflicts_with_all = ["bench", "applications"])]
+    pub(crate) conformance: bool,
     /// Do not load insula.ko; it is in /payload/insula.ko.
     #[arg(long)]
     pub(crate) no_module: bool,
@@ -139,10 +145,12 @@ pub(crate) struct MachineArguments {
 
 impl MachineArguments {
     pub(crate) fn root(&self) -> Root {
-        match (self.bench, self.applications) {
-            (true, _) => Root::Bench,
-            (_, true) => Root::Applications,
-            _ => Root::Test,
-        }
+        let wanted = [
+            (self.bench, Root::Bench),
+            (self.applications, Root::Applications),
+            (self.conformance, Root::Conformance),
+        ];
+        let found = wanted.iter().find(|(is_wanted, _)| *is_wanted);
+        found.map_or(Root::Test, |&(_, root)| root)
     }
 }

@@ -36,6 +36,7 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             all,
             bench,
             applications,
+            conformance,
             installed,
             backports,
         } => {
@@ -45,6 +46,7 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             let extra = [
                 (bench, Root::Bench),
                 (applications, Root::Applications),
+                (conformance, Root::Conformance),
                 (installed, Root::Installed),
             ];
             fetch(

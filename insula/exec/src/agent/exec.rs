@@ -4,7 +4,9 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use insula_agent::pod::{OwnNamespaces, PodContainer};
+use insula_agent::pod::{OwnNamespaces, PodContainer, Share};
+use insula_agent::restrictions::Restrictions;
+use insula_agent::view::View;
 use insula_agent::{Exec, ExecAs, ExitStatus, Request, Terminal};
 use insula_base::error::Error;
 use insula_driver::Driver;
@@ -22,10 +24,12 @@ pub struct AgentExec<'a> {
     pub at: &'a Location,
     /// The container there that it joins, if it does.
     pub container: Option<&'a Name>,
-    /// The container of a pod that begins with it, if one does.
+    /// The container that begins with it, if one does.
     pub begins: Option<Begins<'a>>,
     /// Its user, and group, as `USER[:GROUP[,GROUP]...]`; root if nothing is said.
     pub user: Option<&'a str>,
+    /// What it is restricted by, if it is.
+    pub restrictions: Option<&'a Restrictions>,
     /// Its path in the node, or its name in `PATH` there, then its arguments; empty for a shell.
     pub words: &'a [OsString],
     /// Additional environment variables.
@@ -40,15 +44,19 @@ pub struct AgentExec<'a> {
     pub detach_keys: DetachKeys,
 }
 
-/// A container of a pod that begins with a program, and ends with it.
+/// A container that begins with a program, and ends with it.
 #[derive(Clone, Debug)]
 pub struct Begins<'a> {
     /// Its name in its node.
     pub name: &'a Name,
-    /// Name of its root in the node's [`ROOTS`](insula_agent::pod::ROOTS).
+    /// Name of its root in the node's [`ROOTS`](insula_agent::pod::ROOTS); empty for the node's root.
     pub root: &'a str,
     /// Namespaces of its own.
     pub own: &'a OwnNamespaces,
+    /// What it sees of the node's kernel.
+    pub view: &'a View,
+    /// How much of the node it gets.
+    pub share: Share,
 }
 
 /// Runs a program, forwarding input, output and signals, until it has ended.
@@ -79,22 +87,27 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Erro
 impl AgentExec<'_> {
     fn for_agent(&self) -> Request {
         let exec = self.program();
+        let restrictions = || self.restrictions.cloned().unwrap_or_default();
         if let Some(begins) = &self.begins {
-            return Request::Pod(PodContainer {
+            return Request::Pod(Box::new(PodContainer {
                 name: begins.name.to_string(),
                 root: begins.root.to_owned(),
                 exec,
                 user: self.user.map(str::to_owned),
                 own: begins.own.clone(),
-            });
+                restrictions: restrictions(),
+                view: begins.view.clone(),
+                share: begins.share,
+            }));
         }
         match (self.container, self.user) {
             // Which agents of older images know.
-            (None, None) => Request::Exec(exec),
+            (None, None) if self.restrictions.is_none() => Request::Exec(exec),
             (container, user) => Request::ExecAs(ExecAs {
                 exec,
                 container: container.map(ToString::to_string),
                 user: user.map(str::to_owned),
+                restrictions: restrictions(),
             }),
         }
     }

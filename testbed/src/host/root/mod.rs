@@ -1,6 +1,7 @@
 //! Root disk of the emulated machine: a small Debian 12, made without privileges.
 
 mod cache;
+mod conformance;
 mod installed;
 
 use std::ffi::OsStr;
@@ -8,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use conformance::{CONFORMANCE, TESTS};
 pub use installed::DEBS;
 
 use super::debs::DebsError;
@@ -98,6 +100,8 @@ pub enum Root {
     Bench,
     /// For tests, with large programs: compilers, a database server, implementations of MPI.
     Applications,
+    /// For tests, with the validation tests of the OCI, and other runtimes.
+    Conformance,
     /// The project installed by its packages, under systemd.
     Installed,
 }
@@ -131,8 +135,10 @@ impl Root {
     /// # Errors
     /// When Debian's packages cannot be fetched, or the image cannot be made.
     pub fn image(self, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
-        if self == Self::Installed {
-            return installed::image(progress);
+        match self {
+            Self::Installed => return installed::image(progress),
+            Self::Conformance => return conformance::image(progress),
+            _ => {}
         }
         cached(&format!("{self}.ext4"), &self.recipe(), |work| {
             progress(&format!(
@@ -147,6 +153,7 @@ impl Root {
             Self::Test => PACKAGES.to_vec(),
             Self::Bench => [PACKAGES, BENCH_PACKAGES].concat(),
             Self::Applications => [PACKAGES, APPLICATION_PACKAGES].concat(),
+            Self::Conformance => [PACKAGES, &["runc"]].concat(),
             Self::Installed => installed::PACKAGES.to_vec(),
         }
     }
@@ -154,7 +161,7 @@ impl Root {
     fn size_bytes(self) -> u64 {
         match self {
             Self::Test => 2 << 30,
-            Self::Applications | Self::Bench | Self::Installed => 4 << 30,
+            Self::Applications | Self::Bench | Self::Conformance | Self::Installed => 4 << 30,
         }
     }
 
@@ -220,6 +227,7 @@ impl fmt::Display for Root {
             Self::Test => "test",
             Self::Bench => "bench",
             Self::Applications => "applications",
+            Self::Conformance => "conformance",
             Self::Installed => "installed",
         })
     }

@@ -4,6 +4,7 @@ pub(super) mod agent;
 pub(super) mod attach;
 pub(super) mod checkpoint;
 pub(super) mod clock;
+pub(super) mod conformance;
 pub(super) mod disks;
 pub(super) mod living;
 pub(super) mod move_base;

@@ -6,15 +6,18 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left, pods};
+use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left, pods, restrictions};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
 
 /// The bundle's folder, and what the container prints.
 const BUNDLE: &str = "/run/oci-bundle";
+/// Its configuration, and the usual one.
+const CONFIG: &str = "config.json";
+const SPEC: &str = "/run/oci-bundle/usual.json";
 const LOG: &str = "/run/oci-bundle/log";
 /// The file to which its output goes.
-const OUTPUT: &str = "/run/oci-bundle/output";
+pub(super) const OUTPUT: &str = "/run/oci-bundle/output";
 pub(super) const NAME: &str = "bundle";
 
 pub(super) fn play(release: &str) -> Result<(), Finding> {
@@ -22,7 +25,9 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     let mut spec = Command::new("crun");
     spec.arg("spec").current_dir(BUNDLE);
     Ended::of(spec, "")?.with_status(0)?;
+    fs::rename(Path::new(BUNDLE).join(CONFIG), SPEC)?;
     let played = from_create_to_delete(release)
+        .and_then(|()| restrictions::play())
         .and_then(|()| network::play())
         .and_then(|()| pods::play())
         .and_then(|()| refusals());
@@ -30,10 +35,9 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     played
 }
 
-/// Changes the bundle's configuration.
+/// Makes the bundle's configuration, of the usual one.
 pub(super) fn configure(change: impl FnOnce(&mut Value)) -> Result<(), Finding> {
-    let path = Path::new(BUNDLE).join("config.json");
-    let mut config: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    let mut config: Value = serde_json::from_slice(&fs::read(SPEC)?)?;
     config["process"]["terminal"] = json!(false);
     config["process"]["args"] = json!(["sh", "-c", WAITS]);
     config["root"] = json!({"path": ROOTFS, "readonly": true});
@@ -42,7 +46,8 @@ pub(super) fn configure(change: impl FnOnce(&mut Value)) -> Result<(), Finding> 
     config["linux"]["namespaces"] =
         json!([{"type": "network"}, {"type": "pid"}, {"type": "mount"}]);
     change(&mut config);
-    Ok(fs::write(&path, serde_json::to_vec(&config)?)?)
+    let path = Path::new(BUNDLE).join(CONFIG);
+    Ok(fs::write(path, serde_json::to_vec(&config)?)?)
 }
 
 /// The runtime with these words.
@@ -152,6 +157,13 @@ fn refusals() -> Result<(), Finding> {
     })?;
     refused("process.args", &|config| {
         config["process"]["args"] = json!([])
+    })?;
+    refused("CAP_OTHER", &|config| {
+        config["process"]["capabilities"] = json!({"bounding": ["CAP_OTHER"]});
+    })?;
+    refused("RLIMIT_OTHER", &|config| {
+        let limit = json!({"type": "RLIMIT_OTHER", "soft": 1, "hard": 1});
+        config["process"]["rlimits"] = json!([limit]);
     })?;
     refused("configuration", &|config| config["process"] = json!(7))?;
     insula(&["ps"]).map(drop)

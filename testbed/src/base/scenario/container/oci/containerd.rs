@@ -8,7 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::network::{PATH, with_namespace};
-use super::{Ended, RUNTIME, USERS, WAITS, nothing_is_left, podman};
+use super::podman::podman;
+use super::{Ended, RUNTIME, USERS, WAITS, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, names, wait_for, with_cleanup};
 

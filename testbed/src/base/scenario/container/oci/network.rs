@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::bundles::{NAME, configure, create, delete_ended, runtime};
-use super::{Ended, ROOTFS, USERS, nothing_is_left, podman};
+use super::podman::podman;
+use super::{Ended, ROOTFS, USERS, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
 
@@ -18,8 +19,10 @@ use crate::base::support::insula_command::{assert_equal, wait_for};
 const NAMESPACE: &str = "of-an-engine";
 pub(super) const PATH: &str = "/run/netns/of-an-engine";
 const INTERFACE: &str = "engine";
-/// What the container runs, and its published port.
-const SERVER: [&str; 7] = ["busybox", "httpd", "-f", "-p", "80", "-h", "/etc"];
+/// What the container runs, and its published port. The first process of a container gets no signal that it does not handle.
+const SERVER: [&str; 3] = ["sh", "-c", SERVES];
+const SERVES: &str =
+    "trap exit TERM; busybox httpd -p 80 -h /etc; while :; do busybox sleep 0.1; done";
 const PORT: u16 = 8080;
 /// Whether the base forwards packets: netavark has it do so.
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -29,16 +32,17 @@ pub(super) const CONTAINER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Timeout of an attempt to connect, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A published port of podman's, whose network leaves rules behind.
-pub(super) fn published() -> Result<(), Finding> {
+/// Plays something with podman's network, which leaves rules behind when the last container has gone.
+pub(super) fn with_podmans(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
     let forwards = fs::read(FORWARD)?;
-    let played = at_its_port();
+    let played = play();
     run("nft", &["flush", "ruleset"])?;
     fs::write(FORWARD, forwards)?;
     played
 }
 
-fn at_its_port() -> Result<(), Finding> {
+/// A published port of podman's.
+pub(super) fn published() -> Result<(), Finding> {
     let publish = format!("{PORT}:80");
     let run = [
         "run", "-d", "--name", NAME, "-p", &publish, "--rootfs", ROOTFS,
@@ -109,6 +113,9 @@ fn page(place: (Ipv4Addr, u16)) -> std::io::Result<String> {
 fn served() -> Result<(), Finding> {
     configure(|config| {
         config["process"]["args"] = json!(SERVER);
+        let able = json!(["CAP_NET_BIND_SERVICE", "CAP_NET_RAW"]);
+        config["process"]["capabilities"] =
+            json!({"bounding": able, "effective": able, "permitted": able});
         config["linux"]["namespaces"][0]["path"] = json!(PATH);
     })?;
     create()?;

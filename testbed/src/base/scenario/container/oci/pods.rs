@@ -8,15 +8,17 @@ use serde_json::{Value, json};
 
 use super::bundles::{configure, create_as, delete_ended, runtime};
 use super::network::{CONTAINER, PATH, serves, with_namespace};
-use super::{FOLDER, ROOTFS, USERS, VOLUME, WAITS, make_programs, nothing_is_left, podman};
+use super::podman::podman;
+use super::{FOLDER, ROOTFS, USERS, VOLUME, WAITS, make_programs, nothing_is_left};
 use crate::base::Finding;
-use crate::base::support::insula_command::{assert_equal, names, wait_for};
+use crate::base::support::insula_command::{assert_equal, insula, names, wait_for};
 
 /// The container that has the node, and those that join it.
 const SANDBOX: &str = "sandbox";
 const SERVER: &str = "server";
 const KILLED: &str = "killed";
 const NAMED: &str = "named";
+const LIMITED: &str = "limited";
 /// The server's own root, and a file there that the sandbox does not have.
 const ROOT: &str = "/run/oci-pod-root";
 const PAGE: &str = "/srv/passwd";
@@ -36,6 +38,7 @@ pub(super) fn play() -> Result<(), Finding> {
         start(SANDBOX, in_network)?;
         served_in_one_node()?;
         ends_alone()?;
+        has_its_share()?;
         killed_alone()?;
         ends_with_the_node()
     });
@@ -110,10 +113,46 @@ fn ends_alone() -> Result<(), Finding> {
     nodes_are(&[SANDBOX])
 }
 
-/// How many programs of further containers the node has: they have sockets of their own at that port, or wait.
+/// How many programs of further containers the node has.
 fn processes_of_others() -> Result<usize, Finding> {
-    let script = "busybox cat /sys/fs/cgroup/insula/*/cgroup.procs 2> /dev/null | busybox wc -l";
-    Ok(output(SANDBOX, &["sh", "-c", script])?.trim().parse()?)
+    let script = format!(
+        "for group in /sys/fs/cgroup/insula/*; do \
+             test \"$group\" = /sys/fs/cgroup/insula/{SANDBOX} || busybox cat $group/cgroup.procs; \
+         done 2> /dev/null | busybox wc -l"
+    );
+    Ok(insula(&["exec", SANDBOX, "sh", "-c", &script])?
+        .trim()
+        .parse()?)
+}
+
+/// A further container gets as much of the node as its limits say.
+fn has_its_share() -> Result<(), Finding> {
+    start(LIMITED, |config| {
+        in_network(config);
+        config["linux"]["resources"] = json!({
+            "memory": {"limit": 32 << 20},
+            "cpu": {"quota": 20_000, "period": 100_000},
+            "pids": {"limit": 50},
+        });
+    })?;
+    output(LIMITED, &["busybox", "true"])?;
+    let limits =
+        format!("cd /sys/fs/cgroup/insula/{LIMITED}; busybox cat memory.max cpu.max pids.max");
+    let limits = insula(&["exec", SANDBOX, "sh", "-c", &limits])?;
+    let expected = format!("{}\n20000 100000\n50\n", 32 << 20);
+    assert_equal("its limits", &limits, &expected)?;
+    // What takes more is killed, and nothing else.
+    let greedy = [
+        "exec",
+        LIMITED,
+        "sh",
+        "-c",
+        "busybox tail -c 64m /dev/zero; exit $?",
+    ];
+    runtime(&greedy)?.with_status(137)?;
+    runtime(&["kill", LIMITED, "TERM"])?.with_status(0)?;
+    delete_ended(LIMITED)?;
+    nodes_are(&[SANDBOX])
 }
 
 /// Nothing of a container survives what stands for it.

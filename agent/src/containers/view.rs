@@ -1,0 +1,136 @@
+//! What a container sees of its kernel: file systems, device nodes, and paths that are hidden from it.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use insula_agent::view::{DeviceNode, KernelMount, View};
+use rustix::fs::{CWD, FileType, Gid, Mode, Uid, chmod, chown, makedev, mknodat, statvfs};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    mount_remount,
+};
+
+use super::inside::{HARDENED, make_devices};
+
+const SYSCTLS: &str = "/proc/sys";
+const DEV: &str = "/dev";
+const SHM: &str = "/dev/shm";
+/// What is in place of a file that is hidden.
+const NOTHING: &str = "/dev/null";
+
+/// Sets parameters of the kernel, in the namespaces of this process.
+pub(super) fn set_sysctls(view: &View) -> io::Result<()> {
+    for (name, value) in &view.sysctls {
+        let path = Path::new(SYSCTLS).join(name.replace('.', "/"));
+        fs::write(&path, value).map_err(|error| named(name, error))?;
+    }
+    Ok(())
+}
+
+/// Mounts its file systems, in the current directory, which is to be its root. Terminals are the node's, as they are given to
+/// it; so is shared memory, unless that is its `own`.
+pub(super) fn mount_all(view: &View, own_memory: bool) -> io::Result<()> {
+    view.mounts.iter().try_for_each(|one| {
+        mount_one(one, own_memory).map_err(|error| named(&one.mount_point, error))
+    })
+}
+
+fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<()> {
+    let place = below(&one.mount_point);
+    // In memory, or there since the node's start.
+    let _ = fs::create_dir_all(&place);
+    let flags = MountFlags::from_bits_retain(one.flags);
+    let is_shared = one.kind == "devpts" || one.mount_point == SHM && !own_memory;
+    if is_shared {
+        return Ok(mount_bind(&one.mount_point, &place)?);
+    }
+    let options = CString::new(one.options.as_str())?;
+    let is_dev = one.mount_point == DEV;
+    // It is filled first.
+    let at_first = if is_dev {
+        flags - MountFlags::RDONLY
+    } else {
+        flags
+    };
+    mount(
+        &one.source,
+        &place,
+        &one.kind,
+        at_first,
+        Some(options.as_c_str()),
+    )?;
+    if is_dev {
+        make_devices()?;
+    }
+    match at_first == flags {
+        true => Ok(()),
+        false => Ok(mount_remount(&place, MountFlags::BIND | flags, "")?),
+    }
+}
+
+fn below(path: &str) -> PathBuf {
+    PathBuf::from(path.trim_start_matches('/'))
+}
+
+/// Does the rest, in its root.
+pub(super) fn finish(view: &View) -> io::Result<()> {
+    for device in &view.devices {
+        make_device(device).map_err(|error| named(&device.path, error))?;
+    }
+    for path in &view.read_only_paths {
+        make_read_only(path).map_err(|error| named(path, error))?;
+    }
+    for path in &view.masked_paths {
+        mask(path).map_err(|error| named(path, error))?;
+    }
+    match MountPropagationFlags::from_bits_retain(view.propagation) {
+        none if none.is_empty() => Ok(()),
+        propagation => Ok(mount_change("/", propagation)?),
+    }
+}
+
+fn make_device(device: &DeviceNode) -> io::Result<()> {
+    let path = Path::new(&device.path);
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let kind = FileType::from_raw_mode(device.mode);
+    let mode = Mode::from_raw_mode(device.mode);
+    match mknodat(CWD, path, kind, mode, makedev(device.major, device.minor)) {
+        // One that every container has.
+        Err(Errno::EXIST) => return Ok(()),
+        made => made?,
+    }
+    let (uid, gid) = (Uid::from_raw(device.uid), Gid::from_raw(device.gid));
+    chown(path, Some(uid), Some(gid))?;
+    // Whatever the umask.
+    Ok(chmod(path, mode)?)
+}
+
+fn make_read_only(path: &str) -> io::Result<()> {
+    if !Path::new(path).try_exists()? {
+        return Ok(());
+    }
+    mount_bind_recursive(path, path)?;
+    // These have the same values there.
+    let found = MountFlags::from_bits_retain(statvfs(path)?.f_flag.bits() as u32);
+    let flags = MountFlags::BIND | MountFlags::RDONLY | found & HARDENED;
+    Ok(mount_remount(path, flags, "")?)
+}
+
+fn mask(path: &str) -> io::Result<()> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() => {
+            let flags = HARDENED | MountFlags::RDONLY;
+            Ok(mount("tmpfs", path, "tmpfs", flags, None)?)
+        }
+        Ok(_) => Ok(mount_bind(NOTHING, path)?),
+    }
+}
+
+fn named(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}

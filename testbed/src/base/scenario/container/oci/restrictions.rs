@@ -1,0 +1,70 @@
+//! What restricts a container's program, and what it sees of its kernel, is what its configuration says.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime};
+use super::nothing_is_left;
+use crate::base::Finding;
+use crate::base::support::insula_command::{assert_equal, wait_for};
+
+/// What the program prints of itself: it is process 1, with one capability as its user.
+const SHOWS: &str = "echo $$; busybox id -u; ulimit -n; umask; \
+    busybox grep -E 'CapBnd|CapEff|NoNewPrivs' /proc/self/status | busybox tr -d '\\t'; \
+    cat /proc/self/oom_score_adj /proc/sys/net/ipv4/ip_forward; \
+    busybox stat -c '%a %t,%T %F' /dev/own /dev/null; \
+    cat /etc/passwd | busybox wc -c; test -w /proc/sys/kernel/hostname || echo read-only; \
+    busybox awk '$2 == \"/dev\" || $2 == \"/dev/mqueue\" {print $1, $3}' /proc/mounts; echo shown";
+/// CAP_KILL.
+const SHOWN: &str = "1\n33\n77\n0027\n\
+    CapEff:0000000000000020\nCapBnd:0000000000000020\nNoNewPrivs:1\n\
+    500\n1\n600 a,29a character special file\n666 1,3 character special file\n\
+    0\nread-only\ntmpfs tmpfs\nmqueue mqueue\nshown\n";
+/// What a further program has.
+const OF_OTHERS: &str = "busybox grep CapBnd /proc/self/status | busybox tr -d '\\t'; ulimit -n";
+
+pub(super) fn play() -> Result<(), Finding> {
+    configure(restrict)?;
+    create()?;
+    runtime(&["start", NAME])?.with_status(0)?;
+    wait_for("what it shows", || {
+        Ok((fs::read_to_string(OUTPUT)?.contains("shown")).then_some(()))
+    })?;
+    let shown = fs::read_to_string(OUTPUT)?;
+    assert_equal("what it is", &shown.as_str(), &SHOWN)?;
+    let joined = runtime(&["exec", NAME, "sh", "-c", OF_OTHERS])?.with_status(0)?;
+    let expected = "CapBnd:0000000000000020\n77\n";
+    assert_equal("what joins it", &joined.as_str(), &expected)?;
+    runtime(&["kill", NAME, "KILL"])?.with_status(0)?;
+    delete_ended(NAME)?;
+    nothing_is_left()
+}
+
+fn restrict(config: &mut Value) {
+    let process = &mut config["process"];
+    process["args"] = json!(["sh", "-c", format!("{SHOWS}; busybox sleep 1000")]);
+    process["user"] = json!({"uid": 33, "gid": 33, "umask": 0o27});
+    let kill = json!(["CAP_KILL"]);
+    process["capabilities"] = json!({
+        "bounding": kill, "effective": kill, "permitted": kill, "inheritable": kill, "ambient": kill,
+    });
+    process["rlimits"] = json!([{"type": "RLIMIT_NOFILE", "soft": 77, "hard": 88}]);
+    process["noNewPrivileges"] = json!(true);
+    process["oomScoreAdj"] = json!(500);
+    let mount =
+        |place: &str, kind: &str| json!({"destination": place, "type": kind, "source": kind});
+    config["mounts"] = json!([
+        mount("/proc", "proc"),
+        mount("/dev", "tmpfs"),
+        mount("/dev/mqueue", "mqueue")
+    ]);
+    let linux = &mut config["linux"];
+    linux["sysctl"] = json!({"net.ipv4.ip_forward": "1"});
+    let device =
+        json!({"path": "/dev/own", "type": "c", "major": 10, "minor": 666, "fileMode": 0o600});
+    linux["devices"] = json!([device]);
+    linux["resources"]["pids"] = json!({"limit": 5});
+    linux["maskedPaths"] = json!(["/etc/passwd", "/proc/no-such"]);
+    linux["readonlyPaths"] = json!(["/proc/sys"]);
+}
