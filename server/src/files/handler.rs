@@ -68,13 +68,14 @@ impl<F: FileSystem> Files<F> {
 
     /// Answers a request, while files may be mapped.
     fn result_beside_mappings(&mut self, request: &Request<'_>) -> Result<u64, Errno> {
-        use operation::{ALLOCATE, MSYNC, OPEN, STAT, STATX, SYNC, TRUNCATE, UNMAP, WRITE};
+        use operation::{ALLOCATE, MAP, MSYNC, OPEN, STAT, STATX, SYNC, TRUNCATE, UNMAP, WRITE};
         if self.mapped.is_empty() {
             return self.result(request);
         }
-        let changes = matches!(request.operation, WRITE | TRUNCATE | ALLOCATE | OPEN);
-        if changes || matches!(request.operation, STAT | STATX | SYNC | MSYNC | UNMAP) {
-            self.note_stores()?;
+        let operation = request.operation;
+        let changes = matches!(operation, WRITE | TRUNCATE | ALLOCATE | OPEN | MAP | UNMAP);
+        if changes || matches!(operation, STAT | STATX | SYNC | MSYNC) {
+            self.note_stores();
         }
         let result = self.result(request);
         if changes {

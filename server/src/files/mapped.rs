@@ -86,10 +86,10 @@ impl<F: FileSystem> Files<F> {
             return Err(error);
         }
         self.add_mapping(mapping, (inode, end, is_writable != 0));
-        if is_new {
-            let digest = self.digest(inode);
-            self.mapped.files.insert(inode, (pages, digest));
-        }
+        // Pages that it has had before a cut are to be told of again, if it grows: they may lie in this mapping alone.
+        let digest = self.digest(inode);
+        let file = self.mapped.files.entry(inode).or_default();
+        *file = (pages, digest);
         Ok(0)
     }
 
@@ -112,7 +112,7 @@ impl<F: FileSystem> Files<F> {
         let pages = self.system.pages().cloned().ok_or(Errno::ENODEV)?;
         self.system.map(inode, numbers.clone())?;
         for number in numbers {
-            let bytes = self.system.read(inode, number * PAGE as u64)?;
+            let bytes = self.system.peek(inode, number * PAGE as u64)?;
             pages.map(bytes, (inode, number)).ok_or(Errno::ENOMEM)?;
         }
         Ok(())
@@ -124,15 +124,18 @@ impl<F: FileSystem> Files<F> {
             return Ok(0);
         };
         let inode = ended.inode;
-        if self.mapped.of(inode).is_none() {
-            self.mapped.files.remove(&inode);
-            self.system.unmap(inode)?;
-        }
+        let unmapped = match self.mapped.of(inode) {
+            Some(_) => Ok(()),
+            None => {
+                self.mapped.files.remove(&inode);
+                self.system.unmap(inode)
+            }
+        };
         let mut counts = self.open.counts();
         if counts.close(inode) {
             free_if_unused(&mut self.system, &counts, inode)?;
         }
-        Ok(0)
+        unmapped.map(|()| 0)
     }
 
     /// Has what was stored to a mapped file survive.
@@ -164,7 +167,7 @@ impl<F: FileSystem> Files<F> {
     }
 
     /// Gives files that programs have stored to the time of their last change.
-    pub(super) fn note_stores(&mut self) -> Result<(), Errno> {
+    pub(super) fn note_stores(&mut self) {
         for inode in self.mapped.inodes() {
             let digest = self.digest(inode);
             let before = self.mapped.files.get_mut(&inode);
@@ -174,13 +177,13 @@ impl<F: FileSystem> Files<F> {
                     modified: Some(Time::now()),
                     ..Changes::default()
                 };
-                self.system.change(inode, &changes)?;
+                // A file system that nothing changes any more keeps the time, too: no reason to fail the request.
+                let _ = self.system.change(inode, &changes);
             }
         }
-        Ok(())
     }
 
-    /// Takes the content of mapped files as it is: a request has changed it.
+    /// Takes the content of mapped files as it is: a request has changed it, or what of it is mapped.
     pub(super) fn note_content(&mut self) {
         for inode in self.mapped.inodes() {
             let digest = self.digest(inode);
@@ -197,7 +200,7 @@ impl<F: FileSystem> Files<F> {
         };
         let mut hasher = DefaultHasher::new();
         for number in 0..end {
-            match self.system.read(inode, number * PAGE as u64) {
+            match self.system.peek(inode, number * PAGE as u64) {
                 Ok([]) | Err(_) => break,
                 Ok(bytes) => hasher.write(bytes),
             }

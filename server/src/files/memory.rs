@@ -204,17 +204,16 @@ impl Memory {
         Ok(())
     }
 
-    /// Has a range within blocks that the file has be zeros.
+    /// Has a range be zeros, as far as the file has blocks there.
     fn clear(&mut self, file: Inode, start: u64, end: u64) -> Result<(), Errno> {
+        if start >= end {
+            return Ok(());
+        }
         let (_, blocks) = self.file(file)?;
-        let mut at = start;
-        while at < end {
-            let (index, offset) = (at / BLOCK, at % BLOCK);
-            let part = (BLOCK - offset).min(end - at);
-            if let Some(block) = blocks.get_mut(&index) {
-                block[offset as usize..(offset + part) as usize].fill(0);
-            }
-            at += part;
+        for (index, block) in blocks.range_mut(start / BLOCK..end.div_ceil(BLOCK)) {
+            let first = index * BLOCK;
+            let within = |at: u64| (at.max(first) - first).min(BLOCK) as usize;
+            block[within(start)..within(end)].fill(0);
         }
         Ok(())
     }
@@ -283,12 +282,17 @@ impl FileSystem for Memory {
     }
 
     fn read(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno> {
+        let (attributes, _) = self.file(file)?;
+        if offset < attributes.size {
+            attributes.accessed = Time::now();
+        }
+        self.peek(file, offset)
+    }
+
+    fn peek(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno> {
         let (attributes, blocks) = self.file(file)?;
         let start = offset % BLOCK;
         let length = attributes.size.saturating_sub(offset).min(BLOCK - start);
-        if length > 0 {
-            attributes.accessed = Time::now();
-        }
         let block = blocks.get(&(offset / BLOCK));
         let block = block.map_or(&ZEROS[..], |block| block);
         Ok(&block[start as usize..(start + length) as usize])

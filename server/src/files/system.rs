@@ -67,6 +67,11 @@ pub trait FileSystem {
     /// none at its end.
     fn read(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno>;
 
+    /// The same as [`FileSystem::read`], but that it is no access that counts for the file's times.
+    fn peek(&mut self, file: Inode, offset: u64) -> Result<&[u8], Errno> {
+        self.read(file, offset)
+    }
+
     /// Has pages of a file, by their numbers, lie in [`FileSystem::pages`], as far as the file goes: each in one place, whatever
     /// becomes of the file, until [`FileSystem::unmap`]. What is cut off meanwhile has zeros there.
     fn map(&mut self, _file: Inode, _numbers: Range<u64>) -> Result<(), Errno> {

@@ -43,6 +43,8 @@ pub(crate) fn play<F: FileSystem>(new: impl Fn() -> F) {
     a_file_grows_and_shrinks(new());
     a_mapping_keeps_the_file(new());
     stores_change_the_time(new());
+    mappings_change_no_time(new());
+    a_later_mapping_grows(new());
     drop(is_right_after_random_calls(new(), 1500));
 }
 
@@ -117,6 +119,36 @@ fn stores_change_the_time(system: impl FileSystem) {
     page(&mut served, inode, 1).unwrap()[0] = 2;
     served.unmap(MAPPING);
     assert!(served.modified("a") >= written);
+}
+
+fn mappings_change_no_time(system: impl FileSystem) {
+    let (mut served, inode) = file(system, 6000);
+    served.play(&Step::Touch("a".into(), 1000));
+    served.map_to_read(0, MAPPING, 2 * PAGE as u64);
+    served.map(0, MAPPING + 1, (0, 2 * PAGE as u64));
+    assert_eq!(served.modified("a"), (1000, 0));
+    served.unmap(MAPPING + 1);
+    assert_eq!(served.modified("a"), (1000, 0));
+    assert_eq!(served.accessed("a"), 1000);
+    // A store before another mapping is not missed.
+    served.map(0, MAPPING + 2, (0, PAGE as u64));
+    page(&mut served, inode, 0).unwrap()[0] = 1;
+    served.map(0, MAPPING + 3, (0, 2 * PAGE as u64));
+    assert!(served.modified("a").0 > 1_000_000_000);
+}
+
+/// Of a file that was cut, and is mapped as far as it has been.
+fn a_later_mapping_grows(system: impl FileSystem) {
+    let (mut served, inode) = file(system, 10 * PAGE);
+    served.map(0, MAPPING, (0, PAGE as u64));
+    served.play(&Step::Truncate(0, 2 * PAGE as i64));
+    served.map(0, MAPPING, (0, 10 * PAGE as u64));
+    assert!(page(&mut served, inode, 5).is_none());
+    served.play(&Step::Truncate(0, 10 * PAGE as i64));
+    assert_eq!(page(&mut served, inode, 5).unwrap()[0], 0);
+    // However far: only what there is has to be zeros.
+    served.play(&Step::Truncate(0, 1 << 43));
+    served.play(&Step::Truncate(0, 1));
 }
 
 /// Writes, cuts, reads and stores at random. Returns the file system, all of whose mappings have ended, and what its

@@ -59,6 +59,12 @@ impl<F: FileSystem> Served<Cached<Files<F>>> {
         Self::by(Cached::new(Files::new(system)))
     }
 
+    /// Maps a file to be read alone, likewise.
+    pub(super) fn map_to_read(&mut self, file: usize, mapping: u64, length: u64) -> Outcome {
+        let words = [self.handle(file), mapping, 0, length, 0];
+        self.value(operation::MAP, &words, &[])
+    }
+
     /// Maps a file to be written, by the number of its mapping.
     pub(crate) fn map(
         &mut self,
@@ -99,6 +105,13 @@ impl<F: FileSystem> Served<Cached<Files<F>>> {
         self.ask(operation::STAT, &[NONE, 0], &paths(&[path]), &mut stat);
         let word = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| stat[at + byte]));
         (word(88), word(96))
+    }
+
+    /// Returns `st_atim` of a path, in seconds.
+    pub(super) fn accessed(&mut self, path: &str) -> i64 {
+        let mut stat = [0; 144];
+        self.ask(operation::STAT, &[NONE, 0], &paths(&[path]), &mut stat);
+        i64::from_le_bytes(std::array::from_fn(|byte| stat[72 + byte]))
     }
 
     /// Returns the pages of mapped files, by file and number.
