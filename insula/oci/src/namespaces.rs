@@ -1,4 +1,5 @@
-//! Namespaces that a container is to have, but what stands for it has not: the ordinary runtime does not check those.
+//! Namespaces of containers: those that what stands for a container does not have, which the ordinary runtime does not check;
+//! and the network's, to be entered once more.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +8,8 @@ use std::path::Path;
 use std::thread;
 
 use insula_base::error::Error;
+use nix::sched::{CloneFlags, unshare};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::config::Config;
@@ -47,6 +50,22 @@ fn check_type(path: &Path, kind: LinkNameSpaceType) -> io::Result<()> {
     let enter = || move_into_link_name_space(namespace.as_fd(), Some(kind));
     let entered = thread::scope(|scope| scope.spawn(enter).join());
     Ok(entered.map_err(|_| io::Error::other("a thread has failed"))??)
+}
+
+/// Has this process be in a network namespace, and see that in `/sys`, too, as `ip netns exec` has it.
+///
+/// # Errors
+/// There is none at that path, or it cannot be entered.
+pub(super) fn enter_network(path: &Path) -> io::Result<()> {
+    let namespace = File::open(path)?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount_change(
+        "/",
+        MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
+    )?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    Ok(mount("sysfs", "/sys", "sysfs", flags, None)?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The node that is a container's kernel: what it is to be, by the container's configuration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use insula_abi::GRANULE;
@@ -116,24 +116,24 @@ pub(super) fn request(
 }
 
 /// The network of a container, by its network namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Network {
     /// A new one: nobody has connected it to anything.
     None,
     /// None: no kernel can share the base's, so it is that of nodes.
     OfNodes,
-    /// One that an engine has made, and connected.
-    OfAnEngine,
+    /// One that an engine has made, and connected: that of this path.
+    OfAnEngine(PathBuf),
 }
 
 impl Network {
     pub(super) fn of(config: &Config) -> Self {
         let mut all = config.linux.namespaces.iter();
         let found = all.find(|namespace| namespace.kind == "network");
-        match found.map(|namespace| namespace.path.as_os_str().is_empty()) {
+        match found.map(|namespace| &namespace.path) {
             None => Self::OfNodes,
-            Some(true) => Self::None,
-            Some(false) => Self::OfAnEngine,
+            Some(path) if path.as_os_str().is_empty() => Self::None,
+            Some(path) => Self::OfAnEngine(path.clone()),
         }
     }
 }

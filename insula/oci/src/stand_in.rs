@@ -21,13 +21,14 @@ use insula_exec::agent::{self, AgentExec, Begins, DetachKeys, Location};
 use insula_exec::container::processes_at;
 use insula_node::{self as node, Handle, NodeLog};
 use insula_privilege::detach;
+use insula_servers::remove_node;
 use insula_supervisor as supervisor;
 
 use super::config::{Process, User};
 use super::node::{self as container_node, Network};
 use super::pod::Member;
 use super::state::{Record, State};
-use super::{exec, mount_points, mounts, network, restrictions, shared_root};
+use super::{exec, mount_points, mounts, namespaces, network, restrictions, shared_root};
 
 /// This program, even if its file has been replaced.
 const PROGRAM: &str = "/proc/self/exe";
@@ -73,7 +74,7 @@ fn run_in_pod(driver: &Driver, record: &Record, member: &Member) -> Result<ExitC
 fn run_on_node(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitCode, Error> {
     shared_root::make_place()?;
     let ended = run_process(driver, record, began_tsc);
-    remove_node(driver, record, ended.is_ok());
+    end_node(driver, record, ended.is_ok());
     ended
 }
 
@@ -128,7 +129,8 @@ pub fn guard(id: &str) -> Result<(), Error> {
     remove_own(&driver, &record)
 }
 
-/// Removes the node of a container that was deleted, if there is still one, and what was kept of it.
+/// Removes the node of a container that was deleted, if there is still one, and what was kept of it. The calling process may be
+/// in the container's network namespace then.
 ///
 /// # Errors
 /// When the node cannot be removed.
@@ -137,6 +139,10 @@ pub fn forget(id: &str) -> Result<(), Error> {
     let Some(record) = state.record()? else {
         return Ok(());
     };
+    if let Network::OfAnEngine(path) = &record.network {
+        // What the node had there goes with it: the namespace may outlive the container. If it has not, all is gone.
+        let _ = namespaces::enter_network(path);
+    }
     remove_own(&Driver::open()?, &record)?;
     state.remove(Some(&record));
     Ok(())
@@ -173,7 +179,7 @@ fn run_process(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitC
     if let Some(why) = started.unsupervised {
         return Err(Error::new(why).nothing_kept());
     }
-    if record.network == Network::OfAnEngine {
+    if let Network::OfAnEngine(_) = record.network {
         let address = address(&node::find(driver, &record.node)?);
         network::lead_to(address.ok_or_else(|| no_network(&record.node))?)?;
     }
@@ -281,7 +287,7 @@ fn last_lines(handle: &Handle) -> Vec<String> {
 }
 
 /// Removes the container's node, after it has powered off if it is in order.
-fn remove_node(driver: &Driver, record: &Record, in_order: bool) {
+fn end_node(driver: &Driver, record: &Record, in_order: bool) {
     if in_order {
         // However it is stopped, it is removed.
         let _ = node::stop(driver, &record.node, POWER_OFF_TIMEOUT);
@@ -304,10 +310,11 @@ fn remove_own(driver: &Driver, record: &Record) -> Result<(), Error> {
     };
     let removed = match node::find(driver, &record.node) {
         Ok(handle) if is_own(&handle) => {
-            if record.network == Network::OfAnEngine {
+            if let Network::OfAnEngine(_) = record.network {
                 address(&handle).into_iter().for_each(network::leave);
             }
-            node::remove(driver, &record.node, true)
+            // Its supervisor may have been killed with the container, and then has cleared nothing up.
+            remove_node(driver, &Root::default(), &record.node, true)
         }
         Ok(_) => Ok(()),
         Err(error) => Err(error),

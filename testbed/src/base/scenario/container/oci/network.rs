@@ -13,7 +13,7 @@ use super::bundles::{NAME, configure, create, delete_ended, runtime};
 use super::podman::podman;
 use super::{Ended, ROOTFS, USERS, nothing_is_left};
 use crate::base::Finding;
-use crate::base::support::insula_command::{assert_equal, wait_for};
+use crate::base::support::insula_command::wait_for;
 
 /// A network namespace as engines make it: with an interface whose other end the base has.
 const NAMESPACE: &str = "of-an-engine";
@@ -60,7 +60,7 @@ pub(super) fn published() -> Result<(), Finding> {
 
 /// A network of no engine that is known.
 pub(super) fn play() -> Result<(), Finding> {
-    with_namespace(served)
+    with_namespace(|| served().and_then(|()| killed()))
 }
 
 /// Plays something while there is a namespace that an engine has connected.
@@ -110,7 +110,22 @@ fn page(place: (Ipv4Addr, u16)) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// A container that is reached and reaches others.
 fn served() -> Result<(), Finding> {
+    start()?;
+    let ping = ["exec", NAME, "busybox", "ping", "-c", "1", "-w", "60", BASE];
+    runtime(&ping)?.with_status(0)?;
+    ends("TERM")
+}
+
+/// One whose processes have no time to clear up: the runtime does that outside of the namespace.
+fn killed() -> Result<(), Finding> {
+    start()?;
+    ends("KILL")
+}
+
+/// Starts the container, which then serves its page.
+fn start() -> Result<(), Finding> {
     configure(|config| {
         config["process"]["args"] = json!(SERVER);
         let able = json!(["CAP_NET_BIND_SERVICE", "CAP_NET_RAW"]);
@@ -120,16 +135,21 @@ fn served() -> Result<(), Finding> {
     })?;
     create()?;
     runtime(&["start", NAME])?.with_status(0)?;
-    serves((CONTAINER, 80))?;
-    let ping = ["exec", NAME, "busybox", "ping", "-c", "1", "-w", "60", BASE];
-    runtime(&ping)?.with_status(0)?;
-    runtime(&["kill", NAME, "TERM"])?.with_status(0)?;
+    serves((CONTAINER, 80))
+}
+
+/// Ends it by a signal; then the namespace is as it was.
+fn ends(signal: &str) -> Result<(), Finding> {
+    runtime(&["kill", NAME, signal])?.with_status(0)?;
     delete_ended(NAME)?;
-    // The namespace is as it was.
-    let inside = ["netns", "exec", NAMESPACE];
-    let links = run("ip", &["-n", NAMESPACE, "-o", "link"])?;
-    assert_equal("its interfaces", &links.lines().count(), &2)?;
-    let tables = run("ip", &[&inside[..], &["nft", "list", "tables"]].concat())?;
-    assert_equal("its tables", &tables.as_str(), &"")?;
+    let inside = ["netns", "exec", NAMESPACE, "nft", "list", "tables"];
+    let mut found = String::new();
+    let waited = wait_for("the namespace to be as it was", || {
+        let links = run("ip", &["-n", NAMESPACE, "-o", "link"])?;
+        let tables = run("ip", &inside)?;
+        found = format!("{links}{tables}");
+        Ok((links.lines().count() == 2 && tables.is_empty()).then_some(()))
+    });
+    waited.map_err(|error| error.when(&found))?;
     nothing_is_left()
 }
