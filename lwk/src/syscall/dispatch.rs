@@ -7,6 +7,7 @@ use crate::model::errno::Errno;
 use crate::syscall::call::{Handler, Kind};
 use crate::syscall::delegate::{delegate_call, finish, set_result};
 use crate::syscall::files::is_mirror_fd;
+use crate::syscall::mounted::content;
 use crate::syscall::mounted::route::route;
 use crate::syscall::mounted::routed::Routed;
 use crate::syscall::net;
@@ -17,17 +18,27 @@ use crate::task::flow::Flow;
 use crate::task::thread::{InterruptedCall, Thread};
 
 /// Executes the system call of a thread that has just entered the kernel, if it is one that never
-/// waits. Returns whether it was; its result is set.
+/// waits, or reads what this kernel has of a server's file. Returns whether it was; its result is set.
 #[must_use]
 pub fn execute_immediate(thread: &mut Thread) -> bool {
     let number = thread.context.registers.rax;
     let Some(Handler::Immediate(handler)) = table::handler(number) else {
-        return false;
+        return thread.process.has_mounts() && execute_cached(thread, number);
     };
     begin(thread, number);
     counters::count(Counter::LocalCalls);
     let result = handler(thread, thread.syscall_arguments());
     set_result(thread, result);
+    true
+}
+
+fn execute_cached(thread: &mut Thread, number: u64) -> bool {
+    let Some(result) = content::cached(thread, number, thread.syscall_arguments()) else {
+        return false;
+    };
+    begin(thread, number);
+    counters::count(Counter::LocalCalls);
+    set_result(thread, Ok(result));
     true
 }
 

@@ -35,17 +35,21 @@ static PAGES: AtomicU64 = AtomicU64::new(0);
 /// A page of a shared-memory object.
 #[derive(Debug)]
 struct Page {
-    object: Arc<SharedObject>,
-    /// Its number there.
-    index: u64,
+    /// It stays there as long as that.
+    frame: PhysAddr,
+    _object: Arc<SharedObject>,
 }
 
 impl Page {
     /// Keeps a page, unless there are too many, or too little memory.
     fn keep((object, index): (Arc<SharedObject>, u64)) -> Option<Self> {
         has_room(ENTRY_BYTES).ok()?;
+        let frame = object.frame(index).ok()?;
         PAGES.fetch_add(1, Ordering::Relaxed);
-        let page = Self { object, index };
+        let page = Self {
+            frame,
+            _object: object,
+        };
         (PAGES.load(Ordering::Relaxed) <= PAGES_MAX).then_some(page)
     }
 }
@@ -94,8 +98,7 @@ impl File {
         let mut done = 0;
         let mut space = process.space();
         for part in content.parts(offset, length) {
-            let frame = part.page.object.frame(part.page.index).ok()?;
-            let mut from = PhysAddr(frame.0 + part.offset);
+            let mut from = PhysAddr(part.page.frame.0 + part.offset);
             for window in to.parts(done, part.length) {
                 space.write_from(window.address, from, window.length).ok()?;
                 from.0 += window.length;

@@ -8,13 +8,14 @@ use insula_abi::files::{CURRENT, operation};
 use crate::model::endpoint::{Window, Windows};
 use crate::model::errno::Errno;
 use crate::model::file_locks::Kind;
+use crate::model::number as call;
 use crate::syscall::delegate::finish;
 use crate::syscall::mounted::ask::Ask;
 use crate::syscall::mounted::routed::Arguments;
 use crate::syscall::mounted::target::Target;
 use crate::syscall::vector::vector;
 use crate::task::flow::Flow;
-use crate::task::mounted::Description;
+use crate::task::mounted::{self, Description};
 use crate::task::thread::Thread;
 
 type File = Arc<Description>;
@@ -91,6 +92,33 @@ pub(super) fn write_vector_at(thread: Box<Thread>, file: File, arguments: Argume
     transfer(thread, &file, operation::WRITE, range)
 }
 
+/// Returns the result of a call that needs no server, as this kernel has the page, or the offset; `None` if it is none.
+pub(in crate::syscall) fn cached(
+    thread: &Thread,
+    number: u64,
+    [fd, first, second, at, ..]: Arguments,
+) -> Option<u64> {
+    let position = match number {
+        call::READ => CURRENT,
+        call::PREAD64 => offset(at).ok()?,
+        call::LSEEK => CURRENT,
+        _ => return None,
+    };
+    let files = mounted::files(&thread.process)?;
+    let file = files.lock().file(fd)?;
+    match number {
+        call::LSEEK => file.content()?.seek(first, second),
+        _ => read_cached(thread, &file, (position, &window(first, second))),
+    }
+}
+
+/// Reads what this kernel has of a file: from an offset on, to these parts of the program's memory. `None` if the server has
+/// to be asked.
+fn read_cached(thread: &Thread, file: &File, (offset, windows): (u64, &Windows)) -> Option<u64> {
+    let content = file.content().filter(|_| file.allows(Kind::Shared))?;
+    content.read(offset, (&thread.process, windows))
+}
+
 /// Reads or writes a file: from an offset on, to or from these parts of the program's memory.
 fn transfer(
     thread: Box<Thread>,
@@ -102,9 +130,8 @@ fn transfer(
         Ok(range) => range,
         Err(error) => return finish(thread, Err(error)),
     };
-    let may_read = operation == operation::READ && file.allows(Kind::Shared);
-    if let Some(content) = file.content().filter(|_| may_read)
-        && let Some(done) = content.read(offset, (&thread.process, &windows))
+    if operation == operation::READ
+        && let Some(done) = read_cached(&thread, file, (offset, &windows))
     {
         return finish(thread, Ok(done));
     }

@@ -10,7 +10,7 @@
 //! there by symbolic links of the base.
 
 mod ask;
-mod content;
+pub(in crate::syscall) mod content;
 pub(in crate::syscall) mod descriptors;
 mod directory;
 mod locks;
