@@ -3,6 +3,7 @@
 mod cached;
 mod described;
 mod kept;
+mod mapped;
 mod on_disk;
 mod placed;
 mod sharded;

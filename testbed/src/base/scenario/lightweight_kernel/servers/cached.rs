@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::on_disk::{IMAGE, run};
-use super::{FILES, MAPPED, NODE, PROBE, SERVED, prints_the_same, there};
+use super::{FILES, MAPPED, NODE, PROBE, SERVED, mapped, prints_the_same, there};
 use crate::base::support::insula_command::{insula, insula_json};
 use crate::base::{Context, Finding};
 
@@ -45,6 +45,7 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     insula(&[&start[..], &disk].concat())?;
     insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
     prints_the_same(&MAPPED)?;
+    mapped::play()?;
     let rounds = context.count(1500, 40_000).to_string();
     let words = [PROBE, "file_pages", "/tmp/served", &rounds];
     let place = ["exec", "--mount", SERVED, NODE, "--"];

@@ -49,7 +49,7 @@ fn running(cpus: &[u32]) -> Result<Value, Finding> {
     Ok(found)
 }
 
-fn find() -> Result<Value, Finding> {
+pub(super) fn find() -> Result<Value, Finding> {
     let listed = insula_json(&["servers", "ls", "--json", NODE])?;
     let mut listed = listed.as_array().into_iter().flatten();
     let found = listed.find(|one| one["name"] == NAME).cloned();
@@ -107,7 +107,7 @@ fn moves(context: &Context) -> Result<(), Finding> {
 }
 
 /// Its process ends, and it is started again.
-fn killed(old: &Value) -> Result<(), Finding> {
+pub(super) fn killed(old: &Value) -> Result<(), Finding> {
     let process = pid(old).and_then(|pid| i32::try_from(pid).ok());
     let process = process.ok_or_else(|| Finding::new("it has no process"))?;
     kill(Pid::from_raw(process), Signal::SIGKILL)?;
