@@ -63,14 +63,14 @@ pub(super) fn down(context: &Context, options: &Down) -> Result<ExitCode, Failur
     let current = CurrentState::read(&driver, &context.root, &all(&driver)?)?;
     let (timeout, observer) = (timeout(&options.projects), observer(&options.projects));
     let report = compose::down(
-        &driver,
+        (&driver, &context.root),
         &current,
         &scopes,
         options.images,
         timeout,
         observer,
     )?;
-    if report.nodes.is_empty() && report.images.is_empty() {
+    if report.nodes.is_empty() && report.networks.is_empty() && report.images.is_empty() {
         output::note("nothing to stop or remove");
     }
     finish(&report, options.projects.json)
@@ -158,6 +158,9 @@ fn text(event: &Event) -> Option<String> {
         Event::ImageAdded(name) => format!("image {name}: added"),
         Event::ImageReplaced(name) => format!("image {name}: replaced"),
         Event::ImageRemoved(name) => format!("image {name}: removed"),
+        Event::NetworkAdded(name) => format!("network {name}: created"),
+        Event::NetworkReplaced(name) => format!("network {name}: replaced"),
+        Event::NetworkRemoved(name) => format!("network {name}: removed"),
         Event::NodeKept(name) => format!("node {name}: unchanged"),
         Event::NodeRemoved(name, None) => format!("node {name}: removed"),
         Event::NodeRemoved(name, Some(Stopped::ByItself)) => {
@@ -213,6 +216,8 @@ fn plan_text(report: &Report) -> String {
     };
     let images = report.images.iter();
     let images = images.map(|image| format!("image {}: {}\n", image.name, word(image.action)));
+    let networks = report.networks.iter();
+    let networks = networks.map(|one| format!("network {}: {}\n", one.name, word(one.action)));
     let nodes = report.nodes.iter().map(|node| {
         let cores = node
             .cpus
@@ -221,7 +226,7 @@ fn plan_text(report: &Report) -> String {
         let (name, action) = (&node.name, word(node.action));
         format!("node {name}: {action}{}\n", cores.unwrap_or_default())
     });
-    images.chain(nodes).collect()
+    images.chain(networks).chain(nodes).collect()
 }
 
 fn finish(report: &Report, json: bool) -> Result<ExitCode, Failure> {
@@ -237,7 +242,7 @@ fn finish(report: &Report, json: bool) -> Result<ExitCode, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use insula_compose::{ImageReport, NodeReport};
+    use insula_compose::{ImageReport, NetworkReport, NodeReport};
 
     use super::*;
 
@@ -266,6 +271,11 @@ mod tests {
                 project: name("shop"),
                 action: Action::Replace,
             }],
+            networks: vec![NetworkReport {
+                name: name("back"),
+                project: name("shop"),
+                action: Action::Add,
+            }],
             nodes: vec![
                 node("db", Action::Keep, None),
                 node("web", Action::Start, Some(&[3])),
@@ -284,6 +294,9 @@ mod tests {
             Event::ImageAdded(&db),
             Event::ImageReplaced(&db),
             Event::ImageRemoved(&db),
+            Event::NetworkAdded(&db),
+            Event::NetworkReplaced(&db),
+            Event::NetworkRemoved(&db),
             Event::NodeKept(&db),
             Event::NodeRemoved(&db, None),
             Event::NodeRemoved(&db, Some(Stopped::ByItself)),

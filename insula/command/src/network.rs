@@ -32,6 +32,7 @@ fn create(context: &Context, options: NetworkCreate) -> Result<(), Failure> {
         name: options.name,
         subnet: options.subnet,
         internal: options.internal,
+        project: None,
     };
     let created = networks::create(&context.driver()?, &context.root, &request)?;
     match json {
@@ -109,6 +110,7 @@ mod tests {
             bridge: "insula1".into(),
             internal: subnet.is_some(),
             created_unix_s: None,
+            project: None,
             nodes: nodes
                 .iter()
                 .map(|&name| NetworkNode {

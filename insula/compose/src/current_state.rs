@@ -12,6 +12,7 @@ use insula_image::{self as image, Description};
 use insula_node::attachment::{DiskFile, Networking};
 use insula_node::cores::Cores;
 use insula_node::device::PciAddress;
+use insula_node::networks::Networks;
 use insula_node::{Claims, Described, Handle};
 
 /// The machine's state at one moment.
@@ -27,6 +28,8 @@ pub struct CurrentState {
     pub base: Option<BaseMemory>,
     /// All nodes.
     pub nodes: BTreeMap<Name, CurrentNode>,
+    /// All networks.
+    pub networks: Networks,
     /// All images; `None` for those whose description another version of the command has written.
     pub images: BTreeMap<Name, Option<Description>>,
 }
@@ -87,6 +90,7 @@ impl CurrentState {
             topology,
             base: BaseMemory::read(root),
             nodes,
+            networks: Networks::read(root, handles)?,
             images: images(driver)?,
         })
     }
@@ -115,6 +119,19 @@ impl CurrentState {
         others.any(|node| {
             node.image.as_ref() == Some(image) && node.project() != Some(project.as_str())
         })
+    }
+
+    /// The nodes on a network with a name.
+    pub fn nodes_on(&self, network: &Name) -> impl Iterator<Item = (&Name, &CurrentNode)> {
+        let is_on = move |node: &CurrentNode| node.network_name() == Some(network);
+        self.nodes.iter().filter(move |(_, node)| is_on(node))
+    }
+
+    /// The networks that a project has created.
+    pub fn networks_of(&self, project: &Name) -> impl Iterator<Item = &Name> {
+        let all = self.networks.named.iter();
+        let its = all.filter(move |network| network.project.as_ref() == Some(project));
+        its.map(|network| &network.network.name)
     }
 
     /// The images that a project has added.
@@ -162,6 +179,13 @@ impl CurrentNode {
             disks: &self.disks,
             first_is_root: false,
         }
+    }
+
+    /// The name of its network, if it is on one with a name.
+    #[must_use]
+    pub fn network_name(&self) -> Option<&Name> {
+        let named = self.network.as_ref()?.named.as_ref()?;
+        Some(&named.name)
     }
 
     /// The project that created it.

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use insula_base::error::Error;
+use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_image as image;
 
 use super::current_state::CurrentState;
 use super::images::removable;
+use super::networks::{self, NetworkStep};
 use super::order::{Dependencies, reversed};
 use super::project::Project;
 use super::report::{Action, Event, ImageReport, NodeReport, Observer, Report};
@@ -38,13 +40,14 @@ impl From<&Project> for Scope {
 }
 
 /// Stops and removes all nodes of these projects in parallel, each before those that it depends on;
-/// with `images` also the images that they have added, except those that nodes of other projects
-/// were started from. A node has `timeout` to power off.
+/// then the networks that they have created, except those of other projects' nodes; with `images` also the
+/// images that they have added, except those that nodes of other projects were started from. A node has
+/// `timeout` to power off.
 ///
 /// # Errors
 /// Why nothing was done; the result for each node is in the report.
 pub fn down(
-    driver: &Driver,
+    (driver, root): (&Driver, &Root),
     current: &CurrentState,
     scopes: &[Scope],
     images: bool,
@@ -65,6 +68,13 @@ pub fn down(
                 error: ended.map(ToString::to_string),
                 ..NodeReport::new(name, &scope.name, Action::Remove)
             });
+        }
+        if ended.values().all(Result::is_ok) {
+            for name in networks::removable(&scope.name, current) {
+                let step = NetworkStep::removal(name, &scope.name);
+                step.remove(driver, root, observer)?;
+                report.networks.push(step.report());
+            }
         }
         let removable = removable(scope.name.clone(), current);
         for name in removable.filter(|_| images) {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use insula_driver::name::Name;
 use insula_image::Payload;
 use insula_node::NodeSpec;
+use insula_node::attachment::Subnet;
 use insula_policy::Policy;
 use insula_servers::ServerSpec;
 use serde::Deserialize;
@@ -36,6 +37,9 @@ pub(super) struct File {
     /// Nodes to start, by name.
     #[serde(default)]
     pub(super) nodes: BTreeMap<Name, NodeSpec>,
+    /// Networks beside the one of all nodes, by name.
+    #[serde(default)]
+    pub(super) networks: BTreeMap<Name, NetworkTable>,
     /// Servers to keep running, by the name of their node, which is one of the file's, and their own.
     #[serde(default)]
     pub(super) servers: BTreeMap<Name, BTreeMap<Name, ServerSpec>>,
@@ -70,6 +74,17 @@ pub(super) struct ImageTable {
     /// Form of the kernel in the image.
     #[serde(default)]
     pub(super) layout: Payload,
+}
+
+/// A network with a name: as `insula network create` makes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct NetworkTable {
+    /// Its addresses, such as "10.80.0.0/16". Default: free ones.
+    pub(super) subnet: Option<Subnet>,
+    /// Give it no way to other hosts, and none from them.
+    pub(super) internal: bool,
 }
 
 impl File {

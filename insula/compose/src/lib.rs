@@ -20,6 +20,7 @@ mod down;
 mod file;
 mod images;
 mod lock;
+mod networks;
 mod nodes;
 mod order;
 mod plan;
@@ -40,11 +41,16 @@ pub use diagnostic::{Diagnostic, Source, Span};
 pub use down::{Scope, down};
 pub use images::{ImageAction, ImageStep};
 pub use lock::{Locked, lock};
+pub use networks::{NetworkAction, NetworkStep};
 pub use nodes::{NodeAction, NodeStep};
 pub use order::Dependencies;
 pub use plan::{Plan, PlanError};
-pub use project::{FILE, Project, WantedImage, WantedKernel, WantedNode, WantedServer};
-pub use report::{Action, Event, ImageReport, NodeReport, Observer, Report, ServerReport};
+pub use project::{
+    FILE, Project, WantedImage, WantedKernel, WantedNetwork, WantedNode, WantedServer,
+};
+pub use report::{
+    Action, Event, ImageReport, NetworkReport, NodeReport, Observer, Report, ServerReport,
+};
 pub use sources::sources;
 pub use spans::Spans;
 pub use up::up;

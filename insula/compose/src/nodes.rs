@@ -16,6 +16,7 @@ use insula_image::Description;
 use insula_node::cores::{CoreRequest, Cores};
 use insula_node::device::{self, PciAddress};
 use insula_node::memory::{LOW_SIZE, MemorySpec, check_available};
+use insula_node::networks::Networks;
 use insula_node::spec::Ready;
 use insula_node::{Attachments, DryRun, RunRequest};
 
@@ -81,19 +82,30 @@ impl NodeStep {
     }
 }
 
+/// The machine as nodes find it that are started by a plan.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) root: &'a Root,
+    /// Its present state.
+    pub(super) current: &'a CurrentState,
+    /// The images that there will be.
+    pub(super) images: &'a BTreeMap<&'a Name, &'a Description>,
+    /// Bytes that those take that are still to be added.
+    pub(super) images_size: u64,
+    /// The networks that there will be.
+    pub(super) networks: &'a Networks,
+}
+
 /// Plans all nodes: compares them with the existing ones, and chooses cores for all that are to be
-/// started. The images still to be added take `images_size` bytes.
+/// started.
 ///
 /// # Errors
 /// All errors.
 pub(super) fn steps(
-    root: &Root,
     projects: &[Project],
-    current: &CurrentState,
-    images: &BTreeMap<&Name, &Description>,
-    images_size: u64,
+    machine: &Machine<'_>,
 ) -> Result<Vec<NodeStep>, Vec<Diagnostic>> {
-    let mut planner = Planner::new(current, images);
+    let mut planner = Planner::new(machine);
     for project in projects {
         for node in &project.nodes {
             planner.compare(project, node);
@@ -103,9 +115,9 @@ pub(super) fn steps(
     planner.check_shared_cores();
     planner.find_removed(projects);
     planner.choose_cores();
-    planner.check_memory(images_size);
+    planner.check_memory(machine.images_size);
     planner.check_layouts();
-    planner.check_devices(root);
+    planner.check_devices(machine.root);
     planner.check_claims();
     planner.check_ports();
     planner.check_servers();
@@ -116,6 +128,7 @@ pub(super) fn steps(
 struct Planner<'a> {
     current: &'a CurrentState,
     images: &'a BTreeMap<&'a Name, &'a Description>,
+    networks: &'a Networks,
     candidates: Vec<Candidate<'a>>,
     /// Nodes that are described no more: name, project, and current state.
     removed: Vec<(Name, Name, &'a CurrentNode)>,
@@ -123,10 +136,11 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(current: &'a CurrentState, images: &'a BTreeMap<&'a Name, &'a Description>) -> Self {
+    fn new(machine: &Machine<'a>) -> Self {
         Self {
-            current,
-            images,
+            current: machine.current,
+            images: machine.images,
+            networks: machine.networks,
             candidates: Vec::new(),
             removed: Vec::new(),
             diagnostics: Vec::new(),
@@ -146,7 +160,7 @@ impl<'a> Planner<'a> {
             let diagnostic = source.diagnostic(node.spans.at("image"), message, hint);
             return self.diagnostics.push(diagnostic);
         };
-        let attachments = match Attachments::find(&node.spec) {
+        let attachments = match Attachments::find_among(&node.spec, self.networks) {
             Ok(attachments) => attachments,
             Err(error) => {
                 let diagnostic = source.diagnostic_from(node.spans.at(error.option), &error);

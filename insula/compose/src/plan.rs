@@ -11,6 +11,7 @@ use insula_driver::name::Name;
 use super::current_state::CurrentState;
 use super::diagnostic::Diagnostic;
 use super::images::{self, ImageStep};
+use super::networks::{self, NetworkStep};
 use super::nodes::{self, NodeAction, NodeStep};
 use super::order::{Dependencies, reversed};
 use super::project::Project;
@@ -53,6 +54,8 @@ pub struct Plan {
     pub projects: Vec<Name>,
     /// Action on each image.
     pub images: Vec<ImageStep>,
+    /// Action on each network.
+    pub networks: Vec<NetworkStep>,
     /// Action on each node: described ones in the order of the files, then those to be removed.
     pub nodes: Vec<NodeStep>,
     /// Dependencies of the described nodes.
@@ -79,7 +82,15 @@ impl Plan {
         let images = images::steps(root, projects, current).map_err(PlanError)?;
         let built_in = images::built_in(projects);
         let startable = images::startable(&images, current, built_in.as_ref());
-        let nodes = nodes::steps(root, projects, current, &startable, images::size(&images));
+        let networks = networks::steps(root, projects, current).map_err(PlanError)?;
+        let machine = nodes::Machine {
+            root,
+            current,
+            images: &startable,
+            images_size: images::size(&images),
+            networks: &networks::planned(&networks, current),
+        };
+        let nodes = nodes::steps(projects, &machine);
         let nodes = nodes.map_err(PlanError)?;
         let teardown_order = teardown_order(&nodes, current);
         Ok(Self {
@@ -89,6 +100,7 @@ impl Plan {
                 .collect(),
             dependencies: projects.iter().flat_map(Project::dependencies).collect(),
             images,
+            networks,
             nodes,
             teardown_order,
         })
@@ -99,6 +111,7 @@ impl Plan {
     pub fn report(&self) -> Report {
         Report {
             images: self.images.iter().map(ImageStep::report).collect(),
+            networks: self.networks.iter().map(NetworkStep::report).collect(),
             nodes: self.nodes.iter().map(NodeStep::report).collect(),
         }
     }

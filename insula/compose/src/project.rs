@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files, Payload};
 use insula_node::NodeSpec;
+use insula_node::attachment::Subnet;
 use insula_policy::Policy;
 use insula_servers::ServerSpec;
 
@@ -32,6 +33,8 @@ pub struct Project {
     pub images: Vec<WantedImage>,
     /// Nodes, in the file's order.
     pub nodes: Vec<WantedNode>,
+    /// Networks, in the file's order.
+    pub networks: Vec<WantedNetwork>,
     /// Servers, by their nodes' names and their own.
     pub servers: Vec<WantedServer>,
     /// Policies, in the file's order; paths are absolute.
@@ -73,6 +76,19 @@ pub struct WantedNode {
     pub image: Name,
     /// What it is to be; paths are absolute.
     pub spec: NodeSpec,
+    /// Where its keys are in the file.
+    pub spans: Spans,
+}
+
+/// A network that a file describes.
+#[derive(Clone, Debug)]
+pub struct WantedNetwork {
+    /// Its name.
+    pub name: Name,
+    /// Its addresses; any if not given.
+    pub subnet: Option<Subnet>,
+    /// Whether it has no way to other hosts.
+    pub internal: bool,
     /// Where its keys are in the file.
     pub spans: Spans,
 }

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use insula_driver::name::Name;
 use insula_image::{BuildFiles, Files};
 use insula_node::NodeSpec;
+use insula_node::networks::DEFAULT;
 use insula_node::spec::VERSION;
 use insula_policy::Policy;
 use insula_servers::ServerSpec;
 
 use super::diagnostic::{Diagnostic, Source, Span};
-use super::file::{File, ImageTable};
+use super::file::{File, ImageTable, NetworkTable};
 use super::order::find_cycle;
 use super::project::{
-    FILE, Project, WantedImage, WantedKernel, WantedNode, WantedServer, dependencies,
+    FILE, Project, WantedImage, WantedKernel, WantedNetwork, WantedNode, WantedServer, dependencies,
 };
 use super::spans::Spans;
 
@@ -58,6 +59,7 @@ impl<'a> Reader<'a> {
             .collect();
         nodes.sort_by_key(|node| node.spans.at("").start);
         self.check_order(&nodes);
+        let networks = self.networks(file.networks);
         let servers = self.servers(file.servers);
         let policies = self.policies(file.policy);
         match name {
@@ -68,6 +70,7 @@ impl<'a> Reader<'a> {
                 path: self.path,
                 images,
                 nodes,
+                networks,
                 servers,
                 policies,
             }),
@@ -193,6 +196,28 @@ impl<'a> Reader<'a> {
             spec,
             spans,
         })
+    }
+
+    /// Refuses to describe the network of all nodes.
+    fn networks(&mut self, tables: BTreeMap<Name, NetworkTable>) -> Vec<WantedNetwork> {
+        let all = self.spans.of("networks");
+        let mut networks = Vec::new();
+        for (name, table) in tables {
+            let spans = all.of(name.as_str());
+            if name.as_str() == DEFAULT {
+                let message = format!("'{DEFAULT}' is the network of all nodes");
+                let hint = "give it another name; `network = true` connects a node to that of all";
+                self.note(spans.at(""), message, hint);
+            }
+            networks.push(WantedNetwork {
+                name,
+                subnet: table.subnet,
+                internal: table.internal,
+                spans,
+            });
+        }
+        networks.sort_by_key(|network| network.spans.at("").start);
+        networks
     }
 
     /// Resolves the paths of servers' programs, and refuses servers without node or program.

@@ -16,6 +16,12 @@ pub enum Event<'a> {
     ImageReplaced(&'a Name),
     /// An image was removed.
     ImageRemoved(&'a Name),
+    /// A network was created.
+    NetworkAdded(&'a Name),
+    /// A network replaced the one of its name.
+    NetworkReplaced(&'a Name),
+    /// A network was removed.
+    NetworkRemoved(&'a Name),
     /// A node was left as it is: it matches its description.
     NodeKept(&'a Name),
     /// A node was removed; how it was stopped, if it ran.
@@ -40,16 +46,16 @@ pub enum Event<'a> {
 /// Receiver of events, called from any thread.
 pub type Observer<'a> = &'a (dyn Fn(&Event) + Sync);
 
-/// Action on an image or a node, planned or done.
+/// Action on an image, a network or a node, planned or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Left as it is.
     Keep,
-    /// An image was made resident.
+    /// An image was made resident, or a network created.
     Add,
-    /// An image replaced another.
+    /// An image or a network replaced another.
     Replace,
     /// A node was started.
     Start,
@@ -64,6 +70,18 @@ pub enum Action {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ImageReport {
     /// Name of the image.
+    pub name: Name,
+    /// Its project.
+    pub project: Name,
+    /// The action.
+    pub action: Action,
+}
+
+/// Result for a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct NetworkReport {
+    /// Name of the network.
     pub name: Name,
     /// Its project.
     pub project: Name,
@@ -118,12 +136,14 @@ impl NodeReport {
     }
 }
 
-/// Results for all images and nodes.
+/// Results for all images, networks and nodes.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Report {
     /// By image.
     pub images: Vec<ImageReport>,
+    /// By network.
+    pub networks: Vec<NetworkReport>,
     /// By node.
     pub nodes: Vec<NodeReport>,
 }

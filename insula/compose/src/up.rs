@@ -21,7 +21,7 @@ use super::report::{Event, Observer, Report, ServerReport};
 use super::schedule::run_in_parallel;
 use super::teardown::teardown;
 
-/// Carries out a plan: images first, then removals, then starts, nodes in parallel in the order of
+/// Carries out a plan: images and networks first, then removals, then starts, nodes in parallel in the order of
 /// their dependencies. A node has `timeout` to power off. A node that fails keeps those that depend
 /// on it from starting, and no others.
 ///
@@ -42,6 +42,9 @@ pub fn up(
     // Drops what was read of the images' files: the nodes may need the memory.
     let mut images = plan.images.into_iter();
     images.try_for_each(|step| apply_image(driver, &step, observer))?;
+    for step in &plan.networks {
+        step.create(driver, root, observer)?;
+    }
     let ended = run_in_parallel(&plan.teardown_order, |name, _| {
         teardown(driver, name, timeout, observer)
     });
@@ -56,6 +59,10 @@ pub fn up(
     let built = run_in_parallel(&plan.dependencies, |name, failed| {
         builder.build(name, failed)
     });
+    if ended.values().all(Result::is_ok) {
+        let mut networks = plan.networks.iter();
+        networks.try_for_each(|step| step.remove(driver, root, observer))?;
+    }
     for node in &mut report.nodes {
         match built.get(&node.name) {
             Some(Ok(built)) => {

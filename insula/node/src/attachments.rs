@@ -12,7 +12,8 @@ use insula_rules::Rules;
 
 use super::{Claims, NodeRoot, NodeSpec, RootImage, RootImageRecord};
 use super::{networks, watch};
-use crate::attachment::{DiskFile, Networking, Volume};
+use crate::attachment::{DiskFile, NamedNetwork, Networking, Volume};
+use crate::networks::Networks;
 
 /// Word on the lightweight kernel's command line that lets its programs use ports.
 const ALLOW_PORTS: &str = "ioperm";
@@ -32,13 +33,16 @@ pub struct Attachments {
     pub watch: Option<Rules>,
 }
 
-/// A node's network, looked up if it has a name.
-fn network(spec: &NodeSpec) -> Result<Option<Networking>, Error> {
+/// A node's network, which `find` finds if it has a name.
+fn network(
+    spec: &NodeSpec,
+    find: impl FnOnce(&Name) -> Result<NamedNetwork, Error>,
+) -> Result<Option<Networking>, Error> {
     let Some(mut network) = spec.networking() else {
         return Ok(None);
     };
     if let Some(name) = spec.network.name() {
-        let named = networks::find(&Root::default(), name)?;
+        let named = find(name)?;
         if named.internal && !network.publish.is_empty() {
             return Err(not_published(name));
         }
@@ -61,6 +65,21 @@ impl Attachments {
     /// # Errors
     /// The first that does not exist or is not suitable; nothing was touched.
     pub fn find(spec: &NodeSpec) -> Result<Self, Error> {
+        Self::find_with(spec, |name| networks::find(&Root::default(), name))
+    }
+
+    /// Looks up what a spec attaches, of which the network may not have been created yet.
+    ///
+    /// # Errors
+    /// As [`Attachments::find`].
+    pub fn find_among(spec: &NodeSpec, networks: &Networks) -> Result<Self, Error> {
+        Self::find_with(spec, |name| networks.get(name).cloned())
+    }
+
+    fn find_with(
+        spec: &NodeSpec,
+        find_network: impl FnOnce(&Name) -> Result<NamedNetwork, Error>,
+    ) -> Result<Self, Error> {
         let root = spec.rootfs.as_deref();
         let root = root
             .map(|path| NodeRoot::find(path, spec.overlay))
@@ -79,7 +98,7 @@ impl Attachments {
             volumes,
             disks: NodeRoot::before(root.as_ref(), disks),
             root,
-            network: network(spec)?,
+            network: network(spec, find_network)?,
             watch: watch::rules(spec)?,
         })
     }

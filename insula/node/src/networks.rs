@@ -3,52 +3,29 @@
 //! Each is a file that outlasts a reboot of the base, as `/etc/insula` does. Its bridge exists while a node is
 //! on it, and its rules with that.
 
-use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+mod definition;
+
+use std::fs;
+use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use insula_agent::network::Network;
 use insula_base::error::Error;
 use insula_base::root::Root;
-use insula_base::state::{self, AtomicFile};
+use insula_base::state;
 use insula_driver::Driver;
 use insula_driver::name::{Missing, Name};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::claims::{self, LOCK};
-use super::{Handle, all, created};
+pub use self::definition::{NetworkDefinition, NetworkRequest, Networks, network_names};
+use self::definition::{all_named, path, write};
+pub(crate) use self::definition::{find, subnets};
+use super::claims::LOCK;
+use super::{all, created};
 use crate::attachment::{self, BRIDGE, NamedNetwork, Subnet};
 
 /// The name of the network of all nodes.
 pub const DEFAULT: &str = "default";
-/// Folder of the files.
-const FOLDER: &str = "/var/lib/insula/networks";
-const ENDING: &str = ".json";
-/// Most networks: each has a bridge.
-const COUNT_MAX: usize = 64;
-
-/// A network to create.
-#[derive(Clone, Debug)]
-pub struct NetworkRequest {
-    /// Its name.
-    pub name: Name,
-    /// Its addresses; chosen if not given.
-    pub subnet: Option<Subnet>,
-    /// Whether it has no way to other hosts.
-    pub internal: bool,
-}
-
-/// What a network is, as its file has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Definition {
-    #[serde(flatten)]
-    network: NamedNetwork,
-    created_unix_s: u64,
-}
-
 /// A network for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
@@ -66,6 +43,9 @@ pub struct NetworkView {
     /// When it was created, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_unix_s: Option<u64>,
+    /// The project whose file describes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// Nodes on it, also stopped ones.
     pub nodes: Vec<NetworkNode>,
 }
@@ -90,32 +70,39 @@ pub fn create(
     request: &NetworkRequest,
 ) -> Result<NetworkView, Error> {
     let _locked = state::lock(root, LOCK).map_err(|error| not_written(&request.name, error))?;
-    let networks = all_named(root)?;
-    if request.name.as_str() == DEFAULT || find_among(&networks, &request.name).is_some() {
-        return Err(name_taken(&request.name));
-    }
-    if networks.len() >= COUNT_MAX {
-        return Err(too_many());
-    }
-    let used = used_subnets(&all(driver)?, &networks);
-    let subnet = attachment::choose_subnet(root, &used, request.subnet)?;
-    let bridges: Vec<_> = networks
-        .iter()
-        .map(|one| one.network.bridge.as_str())
-        .collect();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let definition = Definition {
-        network: NamedNetwork {
-            name: request.name.clone(),
-            subnet,
-            bridge: free_bridge(root, &bridges),
-            internal: request.internal,
-        },
-        created_unix_s: now.map_or(0, |now| now.as_secs()),
-    };
+    let definition = Networks::read(root, &all(driver)?)?.plan(root, request)?;
     let written = write(root, &definition);
     written.map_err(|error| not_written(&request.name, error))?;
     Ok(definition.view(&[]))
+}
+
+/// Creates a network that was planned.
+///
+/// # Errors
+/// When its name, its addresses or its bridge are in use since, or the file cannot be written.
+pub fn create_planned(
+    driver: &Driver,
+    root: &Root,
+    planned: &NetworkDefinition,
+) -> Result<(), Error> {
+    let NamedNetwork {
+        name,
+        subnet,
+        bridge,
+        internal,
+    } = &planned.network;
+    let _locked = state::lock(root, LOCK).map_err(|error| not_written(name, error))?;
+    let request = NetworkRequest {
+        name: name.clone(),
+        subnet: Some(*subnet),
+        internal: *internal,
+        project: planned.project.clone(),
+    };
+    let now = Networks::read(root, &all(driver)?)?.plan(root, &request)?;
+    if now.network.bridge != *bridge {
+        return Err(has_changed(name));
+    }
+    write(root, planned).map_err(|error| not_written(name, error))
 }
 
 /// All networks, the one of all nodes first.
@@ -156,53 +143,6 @@ pub fn remove(driver: &Driver, root: &Root, name: &Name) -> Result<(), Error> {
         return Err(in_use(name, &node.name));
     }
     fs::remove_file(path(root, name)).map_err(|error| not_written(name, error))
-}
-
-/// Names of all networks but the one of all nodes; none without the right to ask.
-#[must_use]
-pub fn network_names(root: &Root) -> Vec<Name> {
-    let files = root.names(FOLDER).into_iter();
-    let names = files.filter_map(|file| file.strip_suffix(ENDING)?.parse().ok());
-    names.collect()
-}
-
-/// The network of that name, for a node that asks for it.
-pub(super) fn find(root: &Root, name: &Name) -> Result<NamedNetwork, Error> {
-    let networks = all_named(root)?;
-    let names = networks.iter().map(|one| one.network.name.to_string());
-    match find_among(&networks, name) {
-        Some(found) => Ok(found.network.clone()),
-        None => Err(unknown(&Missing::among(name.as_str(), names)).about("network")),
-    }
-}
-
-/// The addresses of all networks with names.
-pub(super) fn subnets(root: &Root) -> Result<Vec<Network>, Error> {
-    let networks = all_named(root)?.into_iter();
-    Ok(networks.map(|one| one.network.subnet.0).collect())
-}
-
-fn find_among<'a>(networks: &'a [Definition], name: &Name) -> Option<&'a Definition> {
-    networks.iter().find(|one| one.network.name == *name)
-}
-
-/// The addresses of networks with names, and of that of all nodes if a node has one.
-fn used_subnets(nodes: &[Handle], networks: &[Definition]) -> Vec<Network> {
-    let of_all = claims::default_addresses(nodes).into_iter();
-    let of_all = of_all.map(Network::of).take(1);
-    of_all
-        .chain(networks.iter().map(|one| one.network.subnet.0))
-        .collect()
-}
-
-/// A bridge that no network has, and nobody else has made.
-fn free_bridge(root: &Root, taken: &[&str]) -> String {
-    let mut numbers = 1_usize..;
-    let is_free = |name: &String| {
-        !taken.contains(&name.as_str()) && !root.exists(&format!("/sys/class/net/{name}"))
-    };
-    let free = numbers.find_map(|number| Some(format!("insula{number}")).filter(is_free));
-    free.unwrap_or_default()
 }
 
 /// Nodes with the networks that they are on: none is the one of all nodes.
@@ -249,11 +189,12 @@ fn default_view(root: &Root, users: &[(Option<Name>, NetworkNode)]) -> NetworkVi
         bridge: BRIDGE.to_owned(),
         internal: false,
         created_unix_s: None,
+        project: None,
         nodes,
     }
 }
 
-impl Definition {
+impl NetworkDefinition {
     fn view(&self, users: &[(Option<Name>, NetworkNode)]) -> NetworkView {
         let NamedNetwork {
             name,
@@ -268,43 +209,10 @@ impl Definition {
             bridge: bridge.clone(),
             internal: *internal,
             created_unix_s: Some(self.created_unix_s),
+            project: self.project.as_ref().map(Name::to_string),
             nodes: of_network(users, Some(name)),
         }
     }
-}
-
-/// All networks with names.
-fn all_named(root: &Root) -> Result<Vec<Definition>, Error> {
-    let mut found = Vec::new();
-    for name in network_names(root) {
-        match fs::read(path(root, &name)) {
-            // One that was removed meanwhile is left out.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(unreadable(&name).because(error)),
-            Ok(bytes) => {
-                let read = serde_json::from_slice(&bytes);
-                found.push(read.map_err(|error| unreadable(&name).because(error))?);
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn path(root: &Root, name: &Name) -> PathBuf {
-    root.path(&format!("{FOLDER}/{name}{ENDING}"))
-}
-
-fn write(root: &Root, definition: &Definition) -> io::Result<()> {
-    let folder = root.path(FOLDER);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)?;
-    let file = AtomicFile::create(&folder)?;
-    file.file()
-        .write_all(&serde_json::to_vec_pretty(definition)?)?;
-    file.persist_new(&path(root, &definition.network.name))
-        .map_err(|(error, _)| error)
 }
 
 fn unknown(missing: &Missing) -> Error {
@@ -314,16 +222,11 @@ fn unknown(missing: &Missing) -> Error {
         .hint(hint)
 }
 
-fn name_taken(name: &Name) -> Error {
-    Error::new(format!("there is a network '{name}' already"))
+fn has_changed(name: &Name) -> Error {
+    Error::new(format!("the network '{name}' cannot be created as planned"))
+        .because("another one was created meanwhile")
         .untouched()
-        .hint("choose another name: `insula network ls` lists all networks")
-}
-
-fn too_many() -> Error {
-    Error::new(format!("there are {COUNT_MAX} networks already"))
-        .untouched()
-        .hint("`insula network prune` removes those without nodes")
+        .hint("try again")
 }
 
 fn is_default() -> Error {
@@ -338,12 +241,6 @@ fn in_use(name: &Name, node: &str) -> Error {
         .hint(format!("`insula rm {node}` removes the node"))
 }
 
-fn unreadable(name: &Name) -> Error {
-    let what = format!("the network '{name}' cannot be read");
-    let hint = format!("remove {FOLDER}/{name}{ENDING}, and create the network again");
-    Error::new(what).untouched().hint(hint)
-}
-
 fn not_written(name: &Name, error: io::Error) -> Error {
     Error::new(format!(
         "the file of the network '{name}' cannot be changed"
@@ -354,51 +251,8 @@ fn not_written(name: &Name, error: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use insula_base::root::fake::Tree;
-
+    use super::definition::tests::definition;
     use super::*;
-
-    fn definition(name: &str, second: u8) -> Definition {
-        Definition {
-            network: NamedNetwork {
-                name: name.parse().unwrap(),
-                subnet: Subnet(Network::new(10, second)),
-                bridge: format!("insula{second}"),
-                internal: false,
-            },
-            created_unix_s: 7,
-        }
-    }
-
-    #[test]
-    fn a_network_reads_back() {
-        let tree = Tree::new(&[]);
-        let root = tree.root();
-        let (back, front) = (definition("back", 80), definition("front", 81));
-        for one in [&back, &front] {
-            write(&root, one).unwrap();
-        }
-        let again = write(&root, &back).unwrap_err();
-        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(all_named(&root).unwrap(), [back.clone(), front]);
-        assert_eq!(find(&root, &back.network.name).unwrap(), back.network);
-        assert_eq!(subnets(&root).unwrap().len(), 2);
-        let refused = find(&root, &"bakc".parse().unwrap()).unwrap_err();
-        assert!(refused.hint.contains("back"), "{}", refused.hint);
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_told() {
-        let tree = Tree::new(&[(&format!("{FOLDER}/back.json"), "{")]);
-        let refused = all_named(&tree.root()).unwrap_err();
-        assert!(refused.hint.contains("back.json"));
-    }
-
-    #[test]
-    fn a_bridge_is_nobody_elses() {
-        let tree = Tree::new(&[("/sys/class/net/insula2/address", "")]);
-        assert_eq!(free_bridge(&tree.root(), &["insula1"]), "insula3");
-    }
 
     #[test]
     fn nodes_are_on_their_own_network() {

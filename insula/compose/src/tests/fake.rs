@@ -9,8 +9,10 @@ use insula_base::root::Root;
 use insula_base::topology::{BaseMemory, Processor, Topology};
 use insula_node::RunRequest;
 use insula_node::cores::{ChosenCore, CoreRequest, Cores};
+use insula_node::networks::Networks;
 use tempfile::TempDir;
 
+use crate::networks::planned;
 use crate::{
     CurrentNode, CurrentState, Diagnostic, ImageAction, NodeAction, Plan, PlanError, Project,
     RunState, Source,
@@ -154,6 +156,7 @@ pub(super) fn machine(cpus: u32) -> CurrentState {
             available: 8 << 30,
         }),
         nodes: BTreeMap::new(),
+        networks: Networks::default(),
         images: BTreeMap::new(),
     }
 }
@@ -173,6 +176,7 @@ pub(super) fn carried_out(current: &CurrentState, plan: &Plan) -> CurrentState {
             }
         }
     }
+    after.networks = planned(&plan.networks, current);
     for step in &plan.nodes {
         if !matches!(step.action, NodeAction::Keep)
             && let Some(gone) = after.nodes.remove(&step.name)

@@ -2,6 +2,7 @@
 
 mod attachments;
 mod fake;
+mod networks;
 mod planning;
 mod refusals;
 mod schema;

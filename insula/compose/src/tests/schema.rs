@@ -76,6 +76,7 @@ fn the_book_lists_each_key() {
         keys("in `[images.NAME]`", &schema["$defs"]["ImageTable"]),
         keys("in `[nodes.NAME]`", &schema["$defs"]["NodeSpec"]),
         keys("in `ready`", &schema["$defs"]["Ready"]),
+        keys("in `[networks.NAME]`", &schema["$defs"]["NetworkTable"]),
         keys("in `[servers.NODE.NAME]`", &schema["$defs"]["ServerSpec"]),
         keys("in `[[policy]]`", &schema["$defs"]["Policy"]),
     ];

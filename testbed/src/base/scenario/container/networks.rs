@@ -32,6 +32,8 @@ const IMAGE: &str = "networks";
 /// A network, its addresses and its bridge; and an internal one.
 const BACK: (&str, &str, &str) = ("back", "10.79.0.0/16", "insula1");
 const INNER: (&str, &str, &str) = ("inner", "172.20.0.0/16", "insula2");
+/// Folder of a file that describes a network.
+const FOLDER: &str = "/tmp/networks-file";
 /// What a node serves on its network.
 const PAGE: &str = "hello from a node";
 const PORT: &str = "8090";
@@ -59,7 +61,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         reach_no_other()?;
         lasts_beyond_its_supervisor()?;
         is_internal()?;
-        hides_nothing_later()
+        hides_nothing_later()?;
+        comes_with_a_file()
     });
     host.kill()?;
     host.wait()?;
@@ -245,6 +248,32 @@ fn hides_nothing_later() -> Result<(), Finding> {
     insula(&["start", "b"])?;
     assert_equal("its address", &address("b")?, &before)?;
     comes_to_get("b", "a", PAGE)
+}
+
+/// A file creates a network with its nodes, and removes it with them.
+fn comes_with_a_file() -> Result<(), Finding> {
+    insula(&["rm", "--force", "a", "b"])?;
+    let file = format!("{FOLDER}/insula.toml");
+    let node = format!("image = \"{IMAGE}\"\nmemory = \"128M\"\nnetwork = \"shop\"\n");
+    let network = "project = \"shop\"\n[networks.shop]\ninternal = true\n";
+    let serves = "program = [\"/bin/busybox\", \"httpd\", \"-f\", \"-h\", \"/\"]\n";
+    let text = format!("{network}[nodes.e]\n{node}{serves}[nodes.f]\n{node}");
+    fs::create_dir_all(FOLDER)?;
+    fs::write(&file, text)?;
+    let shown = insula(&["up", "--file", &file, "--dry-run"])?;
+    let planned = shown.starts_with("network shop: to be added\n");
+    Finding::unless(planned, || format!("the plan: {shown}"))?;
+    insula(&["up", "--file", &file])?;
+    let network = &insula_json(&["network", "inspect", "shop"])?[0];
+    let found = ["project", "internal"].map(|key| network[key].to_string());
+    assert_equal("the network", &found, &["\"shop\"".into(), "true".into()])?;
+    comes_to_get("f", "e", PAGE)?;
+    let again = insula(&["up", "--file", &file])?;
+    assert_equal("the second time", &again.matches("unchanged").count(), &2)?;
+    insula(&["down", "--file", &file])?;
+    let left = names(&["network", "ls", "--json"])?;
+    Finding::unless(!left.contains(&"shop".to_owned()), || "it is left".into())?;
+    Ok(fs::remove_dir_all(FOLDER)?)
 }
 
 /// Bridges and tables go with the nodes, definitions by command.

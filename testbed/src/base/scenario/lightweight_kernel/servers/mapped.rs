@@ -5,9 +5,7 @@ use std::process::Stdio;
 
 use super::{NODE, SERVED, kept, there};
 use crate::base::Finding;
-use crate::base::support::insula_command::{
-    assert_equal, command, insula, try_insula, wait_for,
-};
+use crate::base::support::insula_command::{assert_equal, command, insula, try_insula, wait_for};
 
 /// Stores to a file, and is killed.
 const KILLED: &str = "
@@ -50,10 +48,16 @@ pub(super) fn play() -> Result<(), Finding> {
 fn program_killed() -> Result<(), Finding> {
     let free = || insula(&there(SERVED, "stat -f -c %f /tmp/served"));
     let before = free()?;
-    let words = ["exec", "--mount", SERVED, NODE, "--", "python3", "-c", KILLED];
+    let words = [
+        "exec", "--mount", SERVED, NODE, "--", "python3", "-c", KILLED,
+    ];
     assert_equal("its status", &try_insula(&words)?.status, &None)?;
     let content = "head -c 5 /tmp/served/killed; tail -c +500001 /tmp/served/killed | head -c 6";
-    assert_equal("the file", &insula(&there(SERVED, content))?.as_str(), &"firstsecond")?;
+    assert_equal(
+        "the file",
+        &insula(&there(SERVED, content))?.as_str(),
+        &"firstsecond",
+    )?;
     insula(&there(SERVED, "rm /tmp/served/killed"))?;
     wait_for("its blocks to be free", || {
         Ok((free()? == before).then_some(()))
