@@ -22,7 +22,7 @@ use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{exit_code, namespaces, no_id, node, own_words};
+use super::{exit_code, mount_points, namespaces, no_id, node, own_words};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -46,10 +46,12 @@ pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCod
     let passed = arguments
         .with_option(PID_FILE, pid_file, &[PID_FILE])
         .with_option("--bundle", state.path().as_os_str(), &BUNDLE);
-    let made = make_mount_points(&bundle.rootfs).and_then(|()| match arguments.verb.as_str() {
-        "run" => runtime.run_with_signals(&passed.words()),
-        _ => runtime.run(&passed.words()),
-    });
+    let made = bundle
+        .make_mount_points()
+        .and_then(|()| match arguments.verb.as_str() {
+            "run" => runtime.run_with_signals(&passed.words()),
+            _ => runtime.run(&passed.words()),
+        });
     let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
     if !is_kept && !is_known(arguments, runtime, &bundle.id) {
         state.remove(Some(&record));
@@ -172,6 +174,21 @@ impl Bundle {
             member,
         };
         Ok((record, config))
+    }
+
+    /// Makes the folders on which the node's agent mounts, and, if the root is only read later, the places of the mounts.
+    fn make_mount_points(&self) -> Result<(), Error> {
+        make_mount_points(&self.rootfs)?;
+        if self.config.root.as_ref().is_none_or(|root| !root.readonly) {
+            return Ok(());
+        }
+        let mounts = mounts::place(&self.config.mounts)?.into_iter();
+        let places = mounts.map(|(mount, placed)| {
+            let mount = rewrite::resolve(mount, &self.path);
+            let is_file = rewrite::is_bind(&mount) && !mount.source.is_dir();
+            (placed.destination, !is_file)
+        });
+        mount_points::make_all(&self.rootfs, places)
     }
 }
 

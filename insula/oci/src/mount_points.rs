@@ -17,16 +17,32 @@ const DESCRIPTORS: &str = "/proc/self/fd";
 /// What every failure leaves.
 const STARTED: &str = "the container was not started";
 
+/// Makes places for mounts in the root, each a folder or a file, where they are missing.
+///
+/// # Errors
+/// The first that cannot be made.
+pub(super) fn make_all(
+    rootfs: &Path,
+    places: impl Iterator<Item = (PathBuf, bool)>,
+) -> Result<(), Error> {
+    let root = folder(rootfs).map_err(|error| failed(rootfs, error))?;
+    for (path, is_folder) in places {
+        open(&root, &path, is_folder).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::new(format!("nothing can be mounted at {}", path.display()))
+        .because(error)
+        .leaving(STARTED)
+}
+
 /// Moves each mount from where it waits to its place in the root.
 ///
 /// # Errors
 /// The first that cannot be moved; the others stay where they are.
 pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<(), Error> {
-    let failed = |path: &Path, error: io::Error| {
-        Error::new(format!("nothing can be mounted at {}", path.display()))
-            .because(error)
-            .leaving(STARTED)
-    };
     let root = folder(rootfs).map_err(|error| failed(rootfs, error))?;
     for mount in mounts {
         let is_folder = mount.waits_at.is_dir();

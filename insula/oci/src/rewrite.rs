@@ -156,11 +156,14 @@ fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
+/// Whether it mounts a file or folder that there is already.
+pub(super) fn is_bind(mount: &Mount) -> bool {
+    mount.kind == "bind" || mount.options.iter().any(|option| option.ends_with("bind"))
+}
+
 /// Makes the sources of mounts absolute: relative ones begin at the bundle.
 pub(super) fn resolve(mount: Mount, bundle: &Path) -> Mount {
-    let is_bind =
-        mount.kind == "bind" || mount.options.iter().any(|option| option.ends_with("bind"));
-    let source = match is_bind {
+    let source = match is_bind(&mount) {
         true => bundle.join(&mount.source),
         false => PathBuf::from(&mount.source),
     };

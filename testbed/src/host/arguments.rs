@@ -27,7 +27,7 @@ pub(crate) enum Request {
         /// Also the root disk with large programs.
         #[arg(long)]
         applications: bool,
-        /// Also the root disk with the validation tests of OCI runtimes, which takes Go to build.
+        /// Also the root disk with the validation tests of OCI runtimes, and the client of Kubernetes' runtime interface.
         #[arg(long)]
         conformance: bool,
         /// Also the root disk on which the project's packages, built first, are installed.

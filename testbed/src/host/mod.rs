@@ -4,6 +4,7 @@
 pub mod busybox;
 pub mod debs;
 pub mod ext4;
+pub mod go;
 pub mod kernels;
 pub mod machine;
 pub mod packages;

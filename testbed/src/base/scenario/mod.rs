@@ -99,6 +99,7 @@ pub const ALL: &[&Scenario] = &[
     &container::oci::podman::SCENARIO,
     &container::oci::CONTAINERD,
     &container::conformance::SCENARIO,
+    &container::oci::cri::SCENARIO,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,

@@ -1,30 +1,38 @@
 //! Root disk of the machine on which OCI runtimes are compared: with runc, crun, and the validation tests of the OCI's
-//! runtime-tools, which Go builds from the sources that its module proxy has.
+//! runtime-tools; and on which Kubernetes' runtime interface is used, by containerd and the client of its developers. Go
+//! builds those from the sources that its module proxy has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cache::cached;
 use super::{Root, RootError, at, debian, disk};
+use crate::host::go::go;
 use crate::host::project;
-use crate::host::tool::Tool;
 
 /// Where the tests are on the disk: programs in a folder of theirs, beside what they expect in their working directory.
 pub const CONFORMANCE: &str = "/usr/lib/conformance";
 /// Folder of the tests there.
 pub const TESTS: &str = "tests";
 
-/// The Go module that names the tests and all that they are built of.
+/// The client of Kubernetes' runtime interface there.
+pub const CRICTL: &str = "/usr/lib/conformance/crictl";
+
+/// The Go module that names the tests and all that they are built of, and that of the client.
 const MODULE: &str = "testbed/conformance";
+const CRI_MODULE: &str = "testbed/cri";
+const CRICTL_PACKAGE: &str = "sigs.k8s.io/cri-tools/cmd/crictl";
 const RUNTIME_TOOLS: &str = "github.com/opencontainers/runtime-tools";
 /// The program that the tests run in containers, and the root of those.
 const INSIDE: &str = "runtimetest";
 const ROOTFS: &str = "rootfs-amd64.tar.gz";
 
 pub(super) fn image(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
-    let sums = project::root().join(MODULE).join("go.sum");
-    let modules = fs::read_to_string(&sums).map_err(at(&sums))?;
-    let recipe = format!("{}{modules}", Root::Conformance.recipe());
+    let mut recipe = Root::Conformance.recipe();
+    for module in [MODULE, CRI_MODULE] {
+        let sums = project::root().join(module).join("go.sum");
+        recipe += &fs::read_to_string(&sums).map_err(at(&sums))?;
+    }
     cached("conformance.ext4", &recipe, |work| {
         progress("making the `conformance` root disk: Go builds tests (some minutes)");
         let (files, tree, image) = (
@@ -43,31 +51,26 @@ pub(super) fn image(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError
     })
 }
 
-/// Builds the tests.
+fn build_program(module: &str, output: &Path, package: &str) -> Result<(), RootError> {
+    let build = go(&project::root().join(module))?.args(["build", "-trimpath", "-ldflags=-s -w"]);
+    build.arg("-o").arg(output).arg(package).run()?;
+    Ok(())
+}
+
+/// Builds the tests, and the client.
 fn build(files: &Path) -> Result<(), RootError> {
     let tests = files.join(TESTS);
     fs::create_dir_all(&tests).map_err(at(&tests))?;
     let all = format!("{RUNTIME_TOOLS}/validation/...");
     let inside = format!("{RUNTIME_TOOLS}/cmd/{INSIDE}");
     for (output, package) in [(&tests, all), (&files.join(INSIDE), inside)] {
-        let build = go().args(["build", "-trimpath", "-ldflags=-s -w", "-o"]);
-        build.arg(output).arg(package).run()?;
+        build_program(MODULE, output, &package)?;
     }
-    let sources = go()
+    build_program(CRI_MODULE, &files.join("crictl"), CRICTL_PACKAGE)?;
+    let sources = go(&project::root().join(MODULE))?
         .args(["list", "-m", "-f", "{{.Dir}}", RUNTIME_TOOLS])
         .run()?;
     let (from, to) = (Path::new(sources.trim()).join(ROOTFS), files.join(ROOTFS));
     fs::copy(&from, &to).map_err(at(&from))?;
     Ok(())
-}
-
-/// Go, which keeps what it fetches and builds in the build folder.
-fn go() -> Tool {
-    let kept = project::build().join("go");
-    Tool::new("go")
-        .directory(&project::root().join(MODULE))
-        .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "-modcacherw -buildvcs=false")
-        .env("GOCACHE", kept.join("cache"))
-        .env("GOPATH", kept)
 }

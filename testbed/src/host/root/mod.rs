@@ -9,11 +9,12 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use conformance::{CONFORMANCE, TESTS};
+pub use conformance::{CONFORMANCE, CRICTL, TESTS};
 pub use installed::DEBS;
 
 use super::debs::DebsError;
 use super::kernels::FetchError;
+use super::packages::PackageError;
 use super::tool::{Tool, ToolError};
 use cache::cached;
 
@@ -69,6 +70,9 @@ const BENCH_PACKAGES: &[&str] = &[
     "seabios",
 ];
 
+/// Further packages for the scenarios that compare OCI runtimes, and use Kubernetes' runtime interface.
+const CONFORMANCE_PACKAGES: &[&str] = &["containerd", "containernetworking-plugins", "runc"];
+
 /// Further packages for the scenarios whose subject are large programs.
 const APPLICATION_PACKAGES: &[&str] = &[
     "caddy",
@@ -100,7 +104,7 @@ pub enum Root {
     Bench,
     /// For tests, with large programs: compilers, a database server, implementations of MPI.
     Applications,
-    /// For tests, with the validation tests of the OCI, and other runtimes.
+    /// For tests, with the validation tests of the OCI, other runtimes, and Kubernetes' runtime interface.
     Conformance,
     /// The project installed by its packages, under systemd.
     Installed,
@@ -115,6 +119,9 @@ pub enum RootError {
     /// The project's packages could not be built.
     #[error(transparent)]
     Debs(#[from] DebsError),
+    /// Packages could not be fetched.
+    #[error(transparent)]
+    Package(#[from] PackageError),
     /// A kernel could not be fetched.
     #[error(transparent)]
     Kernel(#[from] FetchError),
@@ -153,7 +160,7 @@ impl Root {
             Self::Test => PACKAGES.to_vec(),
             Self::Bench => [PACKAGES, BENCH_PACKAGES].concat(),
             Self::Applications => [PACKAGES, APPLICATION_PACKAGES].concat(),
-            Self::Conformance => [PACKAGES, &["runc"]].concat(),
+            Self::Conformance => [PACKAGES, CONFORMANCE_PACKAGES].concat(),
             Self::Installed => installed::PACKAGES.to_vec(),
         }
     }

@@ -3,6 +3,7 @@
 
 mod bundles;
 mod containerd;
+pub(crate) mod cri;
 mod network;
 pub(crate) mod podman;
 mod pods;

@@ -14,12 +14,14 @@ use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, names, wait_for, with_cleanup};
 
 /// What containerd keeps, and what its shims do.
-const FOLDER: &str = "/run/oci-containerd";
+pub(super) const FOLDER: &str = "/run/oci-containerd";
 const OF_SHIMS: &str = "/run/containerd";
-const SOCKET: &str = "/run/oci-containerd/socket";
+pub(super) const SOCKET: &str = "/run/oci-containerd/socket";
 /// The image, as podman has saved it.
 const ARCHIVE: &str = "/run/oci-containerd/image.tar";
 const IMAGE: &str = "localhost/busybox:latest";
+/// Lines of its log that are shown.
+const LINES: usize = 40;
 /// Seconds that a call may take: ctr would wait forever for what does not come.
 const LIMIT_S: &str = "60";
 /// The annotation that names the sandbox.
@@ -39,11 +41,21 @@ address = "/run/oci-containerd/socket"
 
 /// Plays with containers of the image that podman has.
 pub(super) fn play(release: &str) -> Result<(), Finding> {
+    with_daemon(CONFIG, || {
+        podman(&["save", "-q", "-o", ARCHIVE, "busybox"])?;
+        with_image(release)
+    })
+}
+
+/// Plays something while containerd runs, with that configuration. All that it keeps is removed.
+pub(super) fn with_daemon(
+    config: &str,
+    play: impl FnOnce() -> Result<(), Finding>,
+) -> Result<(), Finding> {
     fs::create_dir(FOLDER)?;
     let played = with_cleanup(|| {
-        podman(&["save", "-q", "-o", ARCHIVE, "busybox"])?;
-        let mut daemon = start()?;
-        let played = with_daemon(release);
+        let mut daemon = start(config)?;
+        let played = play().map_err(|error| error.when(&last_lines()));
         kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM)?;
         daemon.wait()?;
         played
@@ -53,10 +65,17 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     Ok(removed?)
 }
 
+/// The end of its log, which tells why something has failed.
+fn last_lines() -> String {
+    let log = fs::read_to_string(Path::new(FOLDER).join("log")).unwrap_or_default();
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
 /// Starts containerd, and waits until it answers.
-fn start() -> Result<Child, Finding> {
+fn start(text: &str) -> Result<Child, Finding> {
     let config = Path::new(FOLDER).join("config.toml");
-    fs::write(&config, CONFIG)?;
+    fs::write(&config, text)?;
     let log = File::create(Path::new(FOLDER).join("log"))?;
     let mut containerd = Command::new("containerd");
     containerd.arg("--config").arg(&config).stdin(Stdio::null());
@@ -67,7 +86,7 @@ fn start() -> Result<Child, Finding> {
     Ok(child)
 }
 
-fn ctr(input: &str, words: &[&str]) -> Result<Ended, Finding> {
+pub(super) fn ctr(input: &str, words: &[&str]) -> Result<Ended, Finding> {
     let mut command = Command::new("timeout");
     command
         .args(["-s", "KILL", LIMIT_S, "ctr", "--address", SOCKET])
@@ -82,7 +101,7 @@ fn run(name: &str, options: &[&str], script: &str) -> Result<Ended, Finding> {
     ctr("its input\n", &[&run[..], options, &program].concat())
 }
 
-fn with_daemon(release: &str) -> Result<(), Finding> {
+fn with_image(release: &str) -> Result<(), Finding> {
     let import = ["image", "import", "--snapshotter", "native", ARCHIVE];
     ctr("", &import)?.with_status(0)?;
     // ctr may miss the end of its input, by whatever runtime: only a line is read.
