@@ -22,6 +22,7 @@ struct State {
     first: Vec<u8>,
     content: Vec<u8>,
     events: Vec<Event>,
+    reads: usize,
     /// Accesses that still succeed, if not all do.
     left: Option<u64>,
 }
@@ -118,6 +119,11 @@ impl Recorder {
         content
     }
 
+    /// Returns how often it was read.
+    pub(crate) fn reads(&self) -> usize {
+        self.0.borrow().reads
+    }
+
     fn access(&self, access: Access, length: usize) -> Result<(), DeviceError> {
         check(self, access, length)?;
         match &mut self.0.borrow_mut().left {
@@ -159,7 +165,9 @@ impl BlockDevice for Recorder {
     fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
         check(self, Access::Read(block), to.len())?;
         let at = block as usize * BLOCK;
-        to.copy_from_slice(&self.0.borrow().content[at..at + to.len()]);
+        let state = &mut *self.0.borrow_mut();
+        state.reads += 1;
+        to.copy_from_slice(&state.content[at..at + to.len()]);
         Ok(())
     }
 

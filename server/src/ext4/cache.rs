@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use lru::LruCache;
 
 use super::error::{Error, Result};
+use super::read_ahead::WINDOW_MAX;
 use crate::block::BlockDevice;
 use crate::pages::{Block, PagePool};
 
@@ -101,6 +102,30 @@ impl<D: BlockDevice> Cache<D> {
         self.load(block)?;
         self.touch(block);
         Ok(&self.slot(block)?.bytes)
+    }
+
+    /// Returns a block, if it is cached.
+    pub(super) fn cached(&self, block: u64) -> Option<&[u8]> {
+        self.slots.get(&block).map(|slot| &*slot.bytes)
+    }
+
+    /// Most blocks that are read ahead.
+    pub(super) fn read_ahead_max(&self) -> u32 {
+        (WINDOW_MAX / self.block_size).min(self.capacity / 4) as u32
+    }
+
+    /// Reads blocks that follow each other, as far as they are not cached, by one access of the device.
+    pub(super) fn read_ahead(&mut self, first: u64, count: u32) -> Result<()> {
+        let blocks = first..first + u64::from(count);
+        let missing = blocks.take_while(|block| !self.slots.contains_key(block));
+        let mut bytes = vec![0; missing.count() * self.block_size];
+        self.device.read(self.place(first)?, &mut bytes)?;
+        for (block, bytes) in (first..).zip(bytes.chunks(self.block_size)) {
+            let mut own = self.pages.block(self.block_size);
+            own.copy_from_slice(bytes);
+            self.insert(block, own);
+        }
+        Ok(())
     }
 
     /// Whether a block that is cached needs no check of its checksum.

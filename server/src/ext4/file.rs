@@ -20,7 +20,7 @@ impl<D: BlockDevice> Ext4<D> {
     }
 
     /// Returns a file's block and where in it an offset is.
-    fn within(&self, offset: u64) -> (u32, usize) {
+    pub(super) fn within(&self, offset: u64) -> (u32, usize) {
         let size = self.superblock.block_size() as u64;
         ((offset / size) as u32, (offset % size) as usize)
     }
@@ -41,6 +41,9 @@ impl<D: BlockDevice> Ext4<D> {
         let bytes = match self.run(inode, logical)? {
             Run::Extent(extent) if !extent.is_unwritten => {
                 let block = extent.physical + u64::from(logical - extent.logical);
+                if self.cache.cached(block).is_none() {
+                    self.read_ahead(inode, &extent, logical);
+                }
                 self.cache.get(block)?
             }
             _ => &ZEROS,

@@ -40,6 +40,7 @@ mod journal;
 mod mapped;
 mod mount;
 mod orphan;
+mod read_ahead;
 mod superblock;
 mod system;
 mod transaction;
@@ -57,6 +58,7 @@ use self::group::Group;
 use self::inode::Inode;
 use self::journal::Journal;
 use self::mapped::MappedFiles;
+use self::read_ahead::ReadAhead;
 use self::superblock::Superblock;
 
 /// A mounted ext4 file system.
@@ -80,6 +82,7 @@ pub struct Ext4<D> {
     /// Inodes that were read or stored: as they are in the cache of blocks, and checked.
     inodes: HashMap<u32, Inode>,
     mapped: MappedFiles,
+    read_ahead: ReadAhead,
     /// When all was committed last.
     committed: Instant,
 }

@@ -13,6 +13,7 @@ use super::error::{Error, Result};
 use super::group;
 use super::journal::Journal;
 use super::mapped::MappedFiles;
+use super::read_ahead::ReadAhead;
 use super::superblock::{OFFSET, SIZE, Superblock};
 use crate::block::BlockDevice;
 use crate::files::Time;
@@ -30,6 +31,7 @@ impl<D: BlockDevice> Ext4<D> {
         let mut fs = Self {
             // These are checked when the journal is replayed.
             groups: group::load(&mut cache, &superblock)?,
+            read_ahead: ReadAhead::new(cache.read_ahead_max()),
             cache,
             superblock,
             journal: Journal::default(),
@@ -63,6 +65,7 @@ impl<D: BlockDevice> Ext4<D> {
         let mut cache = Cache::new(device, superblock.block_size(), cache_bytes);
         Ok(Self {
             groups: group::load(&mut cache, &superblock)?,
+            read_ahead: ReadAhead::new(cache.read_ahead_max()),
             cache,
             superblock,
             recent: None,

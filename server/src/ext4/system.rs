@@ -313,7 +313,7 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
         ROOT.into()
     }
 
-    fn pages(&self) -> Option<&PagePool> {
+    fn pages(&self, _: Number) -> Option<&PagePool> {
         Some(self.cache.pages())
     }
 
@@ -353,6 +353,10 @@ impl<D: BlockDevice> FileSystem for Ext4<D> {
     fn peek(&mut self, file: Number, offset: u64) -> Answer<&[u8]> {
         let inode = self.inode_of(file, FileType::File, Errno::EINVAL)?;
         Ok(self.read_block(&inode, offset)?)
+    }
+
+    fn share(&mut self, file: Number, offset: u64, size: u64) {
+        self.share_ahead(file, offset, size);
     }
 
     fn map(&mut self, file: Number, numbers: Range<u64>) -> Answer<()> {

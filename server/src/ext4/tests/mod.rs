@@ -49,7 +49,7 @@ proptest! {
         }
     }
 
-    /// By shards, with so little room that pages go, too.
+    /// Likewise, by shards, with so little room that pages go, too.
     #[test]
     fn calls_have_linux_results_by_shards(
         steps in prop::collection::vec(step(), 1..60),
@@ -57,7 +57,7 @@ proptest! {
     ) {
         if tools::are_here() {
             let system = mount(&tools::empty(variant));
-            let mut served = Served::sharded(system, shards, 16 << 10);
+            let mut served = Served::sharded_and_cached(system, shards, 16 << 10);
             are_alike(&mut served, &steps)?;
             let image = served.end_all().unmount().unwrap().content();
             tools::File::new(&image).is_clean().map_err(TestCaseError::fail)?;
@@ -74,6 +74,32 @@ fn shared_pages_are_read_without_asking() {
         let parts = one_file::play(mount(&tools::empty(0)), 4 * CACHE);
         assert!((1..whole).contains(&parts), "{parts}");
     }
+}
+
+/// From the device by few accesses, and by the kernel without a request for each page.
+#[test]
+fn what_is_read_in_order_is_read_ahead() {
+    const PAGES: usize = 100;
+    if !tools::are_here() {
+        return;
+    }
+    let mut written = Served::on(mount(&tools::empty(0)));
+    written.play(&Step::Open("a".into(), 2, 1));
+    written.play(&Step::Write(0, PAGES * 4096, 7));
+    let image = written.end().unmount().unwrap().content();
+    let device = Recorder::new(&image);
+    let mut served = Served::cached(Ext4::mount(device.clone(), 4 << 20).unwrap());
+    served.play(&Step::Open("a".into(), 0, 0));
+    let before = device.reads();
+    for _ in 0..PAGES {
+        let page = served.play(&Step::Read(0, 4096));
+        assert_eq!(page, Outcome::Bytes(vec![7; 4096]));
+    }
+    let (reads, asked) = (device.reads() - before, PAGES - served.unasked());
+    assert!(
+        reads < 10 && asked < 10,
+        "{reads} accesses, {asked} requests"
+    );
 }
 
 #[test]
