@@ -118,7 +118,6 @@ impl<F: FileSystem> Files<F> {
         (start, wanted): (u64, u64),
     ) -> Result<u64, Errno> {
         let size = self.system.attributes(file)?.size;
-        let pages = self.shared_pages().cloned();
         let mut done = 0;
         // Bytes that are with the client.
         let mut sent = 0;
@@ -129,15 +128,15 @@ impl<F: FileSystem> Files<F> {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
-            if let Some(pages) = &pages {
-                pages.share(bytes, (file, offset), size);
-            }
             let bytes = &bytes[..bytes.len().min((wanted - done) as usize)];
             if bytes.is_empty() {
                 break;
             }
             self.data.extend_from_slice(bytes);
             done += bytes.len() as u64;
+            if !self.is_copied {
+                self.system.share(file, offset, size);
+            }
             if sent == 0 && done == wanted {
                 return Ok(done);
             }
@@ -318,14 +317,14 @@ pub(super) fn free_if_unused(
 
 /// Has the kernel read no page of a file any more: it becomes shorter, or loses blocks, or is no more.
 pub(super) fn invalidate(system: &impl FileSystem, inode: Inode) {
-    if let Some(pages) = system.pages() {
+    if let Some(pages) = system.pages(inode) {
         pages.invalidate(inode);
     }
 }
 
 /// Has the kernel ask for the next read of a file: its size or its times change.
 pub(super) fn set_changed(system: &impl FileSystem, inode: Inode) {
-    if let Some(pages) = system.pages() {
+    if let Some(pages) = system.pages(inode) {
         pages.set_changed(inode);
     }
 }

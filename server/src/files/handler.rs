@@ -11,7 +11,6 @@ use crate::files::open_files::OpenFiles;
 use crate::files::reply;
 use crate::files::system::{FileSystem, Inode};
 use crate::files::walk::{End, Place, walk};
-use crate::pages::PagePool;
 use crate::{Announcement, Handler, Reply, Request};
 
 /// A file server: a file system, and who has which of its files open.
@@ -24,7 +23,7 @@ pub struct Files<F> {
     announcements: Vec<Announcement>,
     pub(super) mapped: MappedFiles,
     /// The kernel reads no page by itself.
-    is_copied: bool,
+    pub(super) is_copied: bool,
 }
 
 impl<F: FileSystem> Files<F> {
@@ -49,11 +48,6 @@ impl<F: FileSystem> Files<F> {
     #[must_use]
     pub fn copied(self, is_copied: bool) -> Self {
         Self { is_copied, ..self }
-    }
-
-    /// Returns the memory whose pages the kernel may read, if it may.
-    pub(super) fn shared_pages(&self) -> Option<&PagePool> {
-        self.system.pages().filter(|_| !self.is_copied)
     }
 
     /// Returns the file system.
@@ -181,8 +175,7 @@ impl<F: FileSystem> Handler for Files<F> {
             }
             _ => {}
         }
-        let pages = self.system.pages();
-        self.announcements = pages.map_or(Vec::new(), PagePool::take_announcements);
+        self.announcements = self.system.take_announcements();
         Reply {
             words,
             data: &self.data,

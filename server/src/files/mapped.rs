@@ -109,7 +109,7 @@ impl<F: FileSystem> Files<F> {
 
     /// Has the kernel know pages of a file.
     fn show(&mut self, inode: Inode, numbers: std::ops::Range<u64>) -> Result<(), Errno> {
-        let pages = self.system.pages().cloned().ok_or(Errno::ENODEV)?;
+        let pages = self.system.pages(inode).cloned().ok_or(Errno::ENODEV)?;
         self.system.map(inode, numbers.clone())?;
         for number in numbers {
             let bytes = self.system.peek(inode, number * PAGE as u64)?;

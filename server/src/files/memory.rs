@@ -247,7 +247,7 @@ impl FileSystem for Memory {
         ROOT
     }
 
-    fn pages(&self) -> Option<&PagePool> {
+    fn pages(&self, _: Inode) -> Option<&PagePool> {
         Some(&self.pages)
     }
 

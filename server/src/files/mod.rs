@@ -25,7 +25,7 @@ mod walk;
 pub use attributes::{Attributes, Changes, FileType, Time};
 pub use handler::Files;
 pub use memory::Memory;
-pub use shard::{Shard, ShardThreads, Sharded, SharedSystem};
+pub use shard::{Announcer, Shard, ShardThreads, Sharded, SharedSystem};
 pub use system::{Entry, FileSystem, Inode, Statistics};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use nix::errno::Errno;
 
+use crate::Announcement;
 use crate::files::attributes::{Attributes, Changes};
 use crate::pages::PagePool;
 
@@ -45,10 +46,24 @@ pub trait FileSystem {
     /// The root directory.
     fn root(&self) -> Inode;
 
-    /// The memory in which content of its files lies, if the kernel may read that by itself. What [`FileSystem::read`]
+    /// The memory in which content of a file lies, if the kernel may read that by itself. What [`FileSystem::read`]
     /// returns of it is that page of the file until the block is dropped, or the file is cut.
-    fn pages(&self) -> Option<&PagePool> {
+    fn pages(&self, _inode: Inode) -> Option<&PagePool> {
         None
+    }
+
+    /// Has the kernel read a page of a file by itself: that of an offset which was just read. The file has that size.
+    fn share(&mut self, file: Inode, offset: u64, size: u64) {
+        let pages = self.pages(file).cloned();
+        if let (Some(pages), Ok(bytes)) = (pages, self.peek(file, offset)) {
+            pages.share(bytes, (file, offset), size);
+        }
+    }
+
+    /// Takes what is to be announced to the kernel of these pages, with the reply to a request.
+    fn take_announcements(&self) -> Vec<Announcement> {
+        let pages = self.pages(self.root());
+        pages.map_or(Vec::new(), PagePool::take_announcements)
     }
 
     /// What a name in a directory names: [`Errno::ENOENT`] if nothing.

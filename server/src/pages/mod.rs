@@ -12,7 +12,7 @@ mod sharing;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -135,6 +135,11 @@ impl PagePool {
         }
     }
 
+    /// Whether the page of a file with that number is shared.
+    pub(crate) fn is_shared(&self, inode: u64, number: u64) -> bool {
+        self.state().is_shared((inode, number))
+    }
+
     /// Has a page of a file that is mapped be known, in which bytes lie from its start on; none if they lie elsewhere.
     pub(crate) fn map(&self, bytes: &[u8], (inode, number): (u64, u64)) -> Option<()> {
         let address = bytes.as_ptr().addr();
@@ -145,7 +150,17 @@ impl PagePool {
 
     /// Ends the sharing of a file's pages: it becomes shorter, or loses blocks, or is no more.
     pub(crate) fn invalidate(&self, inode: u64) {
-        self.state().invalidate(inode);
+        self.invalidate_pages(inode, 0..=u64::MAX);
+    }
+
+    /// Ends the sharing of some of a file's pages, by their numbers, of which its size may have changed.
+    pub(crate) fn invalidate_pages(&self, inode: u64, numbers: RangeInclusive<u64>) {
+        self.state().invalidate(inode, numbers);
+    }
+
+    /// Ends the sharing of a page, by its number: it is cached no more, and as it was.
+    pub(crate) fn evict(&self, inode: u64, number: u64) {
+        self.state().evict((inode, number));
     }
 
     /// Has the next read of a file be requested: its size or its times change.

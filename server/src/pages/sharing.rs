@@ -1,6 +1,7 @@
 //! Which pages are shared, of which files, and what the kernel is to be told of that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use hashbrown::HashMap;
 use insula_abi::server::announcement;
@@ -25,6 +26,8 @@ pub(super) struct Sharing {
     /// Files of which the kernel knows the size: some of those with shared pages.
     known: BTreeSet<u64>,
     announcements: Vec<Announcement>,
+    /// The kernel has been told of pages.
+    has_shared_any: bool,
 }
 
 impl Sharing {
@@ -63,6 +66,11 @@ impl Sharing {
         }
     }
 
+    /// Whether the page of a place is shared.
+    pub(super) fn is_shared(&self, place: Place) -> bool {
+        self.shared.contains_key(&place)
+    }
+
     /// Shares a page, as that of a place. `at` is its address, and the file's size.
     pub(super) fn share(&mut self, page: u32, place: Place, (address, size): (u64, u64)) {
         if self
@@ -77,6 +85,7 @@ impl Sharing {
         {
             self.places.remove(&before);
         }
+        self.has_shared_any = true;
         self.places.insert(page, place);
         self.known.insert(place.0);
         let words = [place.1, address, size];
@@ -88,10 +97,10 @@ impl Sharing {
         self.announce(inode, announcement::FILE_MAPPED, [number, address, 0]);
     }
 
-    /// Ends the sharing of a page. Returns whether it was shared.
-    fn unshare(&mut self, page: u32) -> bool {
+    /// Ends the sharing of a page, if it is shared.
+    fn unshare(&mut self, page: u32) {
         let Some(place) = self.places.remove(&page) else {
-            return false;
+            return;
         };
         let (inode, number) = place;
         self.shared.remove(&place);
@@ -99,25 +108,35 @@ impl Sharing {
         if !self.has_shared(inode) {
             self.set_changed(inode);
         }
-        true
     }
 
-    /// Ends the sharing of all pages of a file.
-    pub(super) fn invalidate(&mut self, inode: u64) {
-        let all = (inode, 0)..=(inode, u64::MAX);
-        let removed: Vec<_> = self.shared.extract_if(all, |_, _| true).collect();
+    /// Ends the sharing of pages of a file, by their numbers.
+    pub(super) fn invalidate(&mut self, inode: u64, numbers: RangeInclusive<u64>) {
+        let (first, last) = (*numbers.start(), *numbers.end());
+        let range = (inode, first)..=(inode, last);
+        let removed: Vec<_> = self.shared.extract_if(range, |_, _| true).collect();
         for (_, page) in &removed {
             self.places.remove(page);
         }
         if !removed.is_empty() {
-            self.announce(inode, announcement::FILE_INVALID, [0, u64::MAX, 0]);
+            let count = (last - first).saturating_add(1);
+            self.announce(inode, announcement::FILE_INVALID, [first, count, 0]);
         }
         self.set_changed(inode);
     }
 
+    /// Ends the sharing of the page of a place.
+    pub(super) fn evict(&mut self, place: Place) {
+        if let Some(&page) = self.shared.get(&place) {
+            self.unshare(page);
+        }
+    }
+
     /// Takes back a page that was taken out.
     pub(super) fn release(&mut self, page: u32) {
-        match self.unshare(page) || !self.announcements.is_empty() {
+        self.unshare(page);
+        // Also of one that is shared no more another thread may just be announcing that.
+        match self.has_shared_any {
             true => self.retired.push(page),
             false => self.free.push(page),
         }

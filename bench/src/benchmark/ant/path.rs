@@ -144,7 +144,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             let words = ["marked", Kind::BlockReads.word()];
             servers.probe(files, (&words, LARGE, &[]))?;
         }
-        for files in [WHOLE.copied(), SHARDED] {
+        for files in [WHOLE.copied(), SHARDED.copied()] {
             for file in FILES {
                 let words = ["marked", Kind::BlockReads.word()];
                 servers.probe(files, (&words, file, &[]))?;

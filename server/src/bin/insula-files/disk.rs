@@ -105,7 +105,7 @@ pub(crate) fn serve(
             (disk.names.into_system(), ended)
         }
         shards => serve_shards(
-            (name, &endpoint),
+            ((name, is_copied), &endpoint),
             &signals,
             (system, shards, cache - blocks),
         )?,
@@ -119,12 +119,12 @@ pub(crate) fn serve(
 
 /// Serves by shards, likewise. Returns the file system, and why it is served no longer.
 fn serve_shards(
-    (name, endpoint): (&str, &Endpoint),
+    ((name, is_copied), endpoint): ((&str, bool), &Endpoint),
     signals: &EndSignals,
     (system, shards, cache_bytes): (System, usize, usize),
 ) -> Result<(System, Result<(), insula_server::Error>), Error> {
     let (sharded, names, shards) = Sharded::new(system, shards, cache_bytes);
-    let threads = ShardThreads::start(name, shards)?;
+    let threads = ShardThreads::start((name, is_copied), shards)?;
     let mut disk = Disk::new(names);
     let ended = signals.serve(endpoint, &mut disk, Disk::commit_if_due);
     drop((threads, disk));

@@ -64,7 +64,7 @@ fn serve(
     }
     let bytes = usize::try_from(size.min(CONTENT_MAX)).unwrap_or(usize::MAX);
     let (_, mut names, shards) = Sharded::new(system, shards, bytes);
-    let _threads = ShardThreads::start(name, shards)?;
+    let _threads = ShardThreads::start((name, is_copied), shards)?;
     serve_forever(&endpoint, &mut names)
 }
 

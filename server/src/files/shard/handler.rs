@@ -1,9 +1,11 @@
 //! The requests that a shard answers.
 
+use std::sync::Arc;
+
 use insula_abi::files::{NONE, operation};
 use nix::errno::Errno;
 
-use super::SharedSystem;
+use super::{Announcer, SharedSystem};
 use crate::files::handler::Files;
 use crate::files::reply;
 use crate::files::system::FileSystem;
@@ -18,6 +20,11 @@ pub struct Shard<F> {
 impl<F: FileSystem> Shard<F> {
     pub(super) fn new(files: Files<SharedSystem<F>>) -> Self {
         Self { files }
+    }
+
+    /// Has the kernel read its pages by itself, of which it hears by the announcer.
+    pub fn share_pages(&self, announcer: Arc<dyn Announcer>) {
+        self.files.system.share_pages(announcer);
     }
 }
 

@@ -16,6 +16,10 @@
 //! What the thread of names changes of a file, it has the file's shard forget before it replies. A shard reads from the
 //! file system with its cache locked: so it keeps nothing that is older than what it was made to forget.
 //!
+//! A shard's pages are shared with the kernel as those of a server without shards, and announced at its own endpoint: by
+//! itself, or by the thread of names, of what it has made the shard forget. Each announces before it replies, and one at a
+//! time ([`Part::announcer`]): so the kernel hears of a page before it hears that it is one no more.
+//!
 //! # Cores
 //!
 //! A shard's thread begins on a core of its own, as far as the process may use so many ([`ShardThreads`]), and is moved by the name of its
@@ -23,13 +27,15 @@
 //!
 //! # Locks
 //!
-//! In this order: counts of open inodes, cache of a shard or a table of open files, file system.
+//! In this order: counts of open inodes, cache of a shard or a table of open files, file system; with any of these nobody
+//! announces.
 
 mod cache;
 mod handler;
 mod system;
 mod threads;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use self::cache::ContentCache;
@@ -39,19 +45,76 @@ pub use self::threads::ShardThreads;
 use crate::files::handler::Files;
 use crate::files::open_files::{OpenFiles, lock, shard_of};
 use crate::files::system::{FileSystem, Inode};
+use crate::pages::PagePool;
+use crate::{Announcement, Endpoint};
+
+/// Tells the kernel of pages, where it asks a shard for them.
+pub trait Announcer: fmt::Debug + Send + Sync {
+    /// Announces, in this order. When this returns, the kernel has heard it.
+    fn announce(&self, announcements: &[Announcement]);
+}
+
+impl Announcer for Endpoint {
+    fn announce(&self, announcements: &[Announcement]) {
+        // It fails when the endpoint is closed: then the kernel has forgotten all.
+        let _ = Self::announce(self, announcements);
+    }
+}
+
+/// What belongs to a shard.
+#[derive(Debug)]
+struct Part {
+    cache: Mutex<ContentCache>,
+    pool: PagePool,
+    /// Who has it locked announces what there is to be announced. None if the kernel is to read nothing by itself.
+    announcer: Mutex<Option<Arc<dyn Announcer>>>,
+}
+
+impl Part {
+    fn new(bytes: usize) -> Self {
+        let cache = ContentCache::new(bytes);
+        Self {
+            pool: cache.pool().clone(),
+            cache: Mutex::new(cache),
+            announcer: Mutex::new(None),
+        }
+    }
+}
 
 /// A file system that the threads of a server share.
 #[derive(Debug)]
 struct Shared<F> {
     system: Mutex<F>,
-    /// What each shard has.
-    caches: Box<[Mutex<ContentCache>]>,
+    parts: Box<[Part]>,
 }
 
 impl<F> Shared<F> {
-    /// Locks what the shard that has an inode's content keeps.
+    /// Returns what belongs to the shard that has an inode's content.
+    fn part_of(&self, inode: Inode) -> &Part {
+        &self.parts[shard_of(inode, self.parts.len()) - 1]
+    }
+
+    /// Locks what that shard keeps.
     fn cache_of(&self, inode: Inode) -> MutexGuard<'_, ContentCache> {
-        lock(&self.caches[shard_of(inode, self.caches.len()) - 1])
+        lock(&self.part_of(inode).cache)
+    }
+
+    /// Has the kernel hear of a shard's pages, by its index, and read them by itself.
+    fn set_announcer(&self, index: usize, announcer: Arc<dyn Announcer>) {
+        let part = &self.parts[index];
+        *lock(&part.announcer) = Some(announcer);
+        lock(&part.cache).set_shared();
+    }
+
+    /// Announces what a shard's pages have become, by its index.
+    fn announce(&self, index: usize) {
+        let part = &self.parts[index];
+        if let Some(announcer) = lock(&part.announcer).as_deref() {
+            let announcements = part.pool.take_announcements();
+            if !announcements.is_empty() {
+                announcer.announce(&announcements);
+            }
+        }
     }
 }
 
@@ -72,9 +135,7 @@ impl<F: FileSystem> Sharded<F> {
         let shards = shards.max(1);
         let shared = Arc::new(Shared {
             system: Mutex::new(system),
-            caches: (0..shards)
-                .map(|_| Mutex::new(ContentCache::new(bytes / shards)))
-                .collect(),
+            parts: (0..shards).map(|_| Part::new(bytes / shards)).collect(),
         });
         let (names, open) = OpenFiles::of_threads(shards);
         let files = |number, open| Files::with(SharedSystem::new(&shared, number), open);

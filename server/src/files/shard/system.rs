@@ -4,11 +4,13 @@ use std::sync::{Arc, MutexGuard};
 
 use nix::errno::Errno;
 
-use super::Shared;
 use super::cache::{ContentCache, Page};
+use super::{Announcer, Shared};
+use crate::Announcement;
 use crate::files::attributes::{Attributes, BLOCK, Changes};
 use crate::files::open_files::lock;
 use crate::files::system::{Entry, FileSystem, Inode, Statistics};
+use crate::pages::{Block, PagePool};
 
 type Answer<T> = Result<T, Errno>;
 
@@ -19,7 +21,7 @@ pub struct SharedSystem<F> {
     /// The shard's number; 0 for the thread of names, which keeps no content.
     number: usize,
     /// What was read last.
-    page: Page,
+    page: Option<Page>,
 }
 
 impl<F: FileSystem> SharedSystem<F> {
@@ -27,7 +29,7 @@ impl<F: FileSystem> SharedSystem<F> {
         Self {
             shared: Arc::clone(shared),
             number,
-            page: Page::default(),
+            page: None,
         }
     }
 
@@ -36,10 +38,29 @@ impl<F: FileSystem> SharedSystem<F> {
         lock(&self.shared.system)
     }
 
+    /// Has the kernel read this shard's pages by itself.
+    pub(super) fn share_pages(&self, announcer: Arc<dyn Announcer>) {
+        if let Some(index) = self.number.checked_sub(1) {
+            self.shared.set_announcer(index, announcer);
+        }
+    }
+
     /// Locks what the shard keeps; none for the thread of names.
     fn cache(&self) -> Option<MutexGuard<'_, ContentCache>> {
         let index = self.number.checked_sub(1)?;
-        Some(lock(&self.shared.caches[index]))
+        Some(lock(&self.shared.parts[index].cache))
+    }
+
+    /// Reads a page that the cache does not have, or of which the file system is to hear that it was read.
+    fn read_into(&self, cache: &mut ContentCache, (file, number): (Inode, u64)) -> Answer<Page> {
+        let mut system = self.lock();
+        let block = cache.pool().block(BLOCK as usize);
+        let page = read_page(&mut *system, block, (file, number))?;
+        cache.put_read(file, system.attributes(file)?);
+        if !page.bytes().is_empty() {
+            cache.put_page(file, number, page.clone());
+        }
+        Ok(page)
     }
 
     fn forget(&self, inode: Inode) {
@@ -62,7 +83,7 @@ impl<F: FileSystem> SharedSystem<F> {
         bytes: &[u8],
     ) -> Answer<(u64, usize)> {
         // What was read last is not to be copied when it is changed.
-        self.page = Page::default();
+        self.page = None;
         let mut cache = self.shared.cache_of(file);
         let mut system = self.lock();
         let write = || {
@@ -84,18 +105,23 @@ impl<F: FileSystem> SharedSystem<F> {
     }
 }
 
-/// Reads a page of a file.
-fn read_page(system: &mut impl FileSystem, file: Inode, number: u64) -> Answer<Page> {
-    let mut page = Vec::with_capacity(BLOCK as usize);
-    while page.len() < BLOCK as usize {
-        let bytes = system.read(file, number * BLOCK + page.len() as u64)?;
-        let room = BLOCK as usize - page.len();
-        match bytes {
-            [] => break,
-            bytes => page.extend_from_slice(&bytes[..bytes.len().min(room)]),
+/// Reads a page of a file into a block.
+fn read_page(
+    system: &mut impl FileSystem,
+    mut block: Block,
+    (file, number): (Inode, u64),
+) -> Answer<Page> {
+    let mut length = 0;
+    while length < block.len() {
+        let bytes = system.read(file, number * BLOCK + length as u64)?;
+        let part = bytes.len().min(block.len() - length);
+        if part == 0 {
+            break;
         }
+        block[length..length + part].copy_from_slice(&bytes[..part]);
+        length += part;
     }
-    Ok(page.into())
+    Ok(Page::new(block, length))
 }
 
 impl<F: FileSystem> FileSystem for SharedSystem<F> {
@@ -130,25 +156,36 @@ impl<F: FileSystem> FileSystem for SharedSystem<F> {
     fn read(&mut self, file: Inode, offset: u64) -> Answer<&[u8]> {
         let number = offset / BLOCK;
         let page = match self.cache() {
-            None => read_page(&mut *self.lock(), file, number)?,
-            Some(mut cache) => {
-                let kept = cache.page(file, number);
-                match kept.filter(|_| !cache.notes_read(file)) {
-                    Some(page) => page,
-                    None => {
-                        let mut system = self.lock();
-                        let page = read_page(&mut *system, file, number)?;
-                        cache.put_read(file, system.attributes(file)?);
-                        if !page.is_empty() {
-                            cache.put_page(file, number, Arc::clone(&page));
-                        }
-                        page
-                    }
-                }
+            None => {
+                let block = self.shared.cache_of(file).pool().block(BLOCK as usize);
+                read_page(&mut *self.lock(), block, (file, number))?
             }
+            Some(mut cache) => match cache.page(file, number) {
+                Some(page) if !cache.notes_read(file) => page,
+                _ => self.read_into(&mut cache, (file, number))?,
+            },
         };
-        self.page = page;
-        Ok(self.page.get((offset % BLOCK) as usize..).unwrap_or(&[]))
+        let bytes = self.page.insert(page).bytes();
+        Ok(bytes.get((offset % BLOCK) as usize..).unwrap_or(&[]))
+    }
+
+    fn pages(&self, inode: Inode) -> Option<&PagePool> {
+        Some(&self.shared.part_of(inode).pool)
+    }
+
+    fn share(&mut self, file: Inode, offset: u64, _size: u64) {
+        if let Some(mut cache) = self.cache() {
+            cache.share(file, offset / BLOCK);
+        }
+    }
+
+    /// Announces, of all shards whose files' names or attributes this thread may have changed.
+    fn take_announcements(&self) -> Vec<Announcement> {
+        match self.number.checked_sub(1) {
+            Some(index) => self.shared.announce(index),
+            None => (0..self.shared.parts.len()).for_each(|index| self.shared.announce(index)),
+        }
+        Vec::new()
     }
 
     fn write(&mut self, file: Inode, offset: u64, bytes: &[u8]) -> Answer<usize> {

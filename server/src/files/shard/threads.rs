@@ -19,12 +19,12 @@ pub struct ShardThreads {
 
 impl ShardThreads {
     /// Serves shards at the endpoints `NAME.1`, `NAME.2`, and so on, each by a thread. The calling thread and these go
-    /// to one core each of those that the process may use, in turn.
+    /// to one core each of those that the process may use, in turn. The kernel reads pages by itself, unless all `is_copied`.
     ///
     /// # Errors
     /// [`Error`]; those of pthread_create(3).
     pub fn start<F: FileSystem + Send + 'static>(
-        name: &str,
+        (name, is_copied): (&str, bool),
         shards: Vec<Shard<F>>,
     ) -> Result<Self, Error> {
         let cores = own_cores()?;
@@ -32,6 +32,9 @@ impl ShardThreads {
         let mut started = Self { shards: Vec::new() };
         for (number, shard) in (1..).zip(shards) {
             let endpoint = Arc::new(Endpoint::create(&format!("{name}.{number}"))?);
+            if !is_copied {
+                shard.share_pages(Arc::clone(&endpoint) as _);
+            }
             let (served, cores) = (Arc::clone(&endpoint), cores.clone());
             let serve = move || serve(&served, shard, (&cores, number));
             let thread = thread::Builder::new().name(format!("shard {number}"));
@@ -43,7 +46,7 @@ impl ShardThreads {
 }
 
 impl Drop for ShardThreads {
-    /// Ends them. Whom they serve gets an error.
+    /// Ends them. Whom they serve gets an error. The thread of names may announce at their endpoints still, in vain.
     fn drop(&mut self) {
         for (endpoint, thread) in self.shards.drain(..) {
             endpoint.close();

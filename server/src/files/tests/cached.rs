@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::slice;
+use std::sync::{Arc, Mutex};
 
 use insula_abi::files::{CURRENT, operation};
 use insula_abi::server::announcement;
@@ -14,11 +15,64 @@ use insula_lwk::model::cached_file::CachedFile;
 use insula_lwk::model::file_offset::FileOffset;
 use nix::libc;
 
+use crate::files::Announcer;
 use crate::{Announcement, Handler, Reply, Request};
+
+/// A file: its shard, 0 if there are none, and its inode.
+type FileId = (u64, u64);
+
+/// What the kernel knows of files, whose pages are known by their addresses. Several clients may share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages(Arc<Mutex<BTreeMap<FileId, CachedFile<usize>>>>);
+
+impl Pages {
+    fn take(&self, shard: u64, Announcement([inode, one, two, three, _, kind]): &Announcement) {
+        let mut files = self.0.lock().unwrap();
+        let file = files.entry((shard, *inode)).or_default();
+        match *kind {
+            announcement::FILE_PAGE => drop(file.share(*one, *two as usize, (*three, 0))),
+            announcement::FILE_INVALID => drop(file.invalidate(*one, *two)),
+            announcement::FILE_CHANGED => file.set_changed(),
+            kind => panic!("announcement {kind}"),
+        }
+    }
+
+    /// Reads what is shared of a file, as far as it fits. Returns false if the server has to be asked.
+    fn read(&self, file: FileId, (start, wanted): (u64, u64), to: &mut Vec<u8>) -> bool {
+        // Nothing is announced meanwhile.
+        let files = self.0.lock().unwrap();
+        let found = files.get(&file);
+        let found = found.and_then(|file| Some((file, file.readable(start, wanted, 0)?)));
+        let Some((file, length)) = found else {
+            return false;
+        };
+        to.clear();
+        for part in file.parts(start, length) {
+            let start = (*part.page as *const u8).wrapping_add(part.offset as usize);
+            // SAFETY: the server has not said that the page is shared no more.
+            let bytes = unsafe { slice::from_raw_parts(start, part.length as usize) };
+            to.extend_from_slice(bytes);
+        }
+        assert_eq!(to.len() as u64, length);
+        true
+    }
+}
+
+/// Where a shard announces.
+#[derive(Debug)]
+pub(super) struct OfShard(pub(super) u64, pub(super) Pages);
+
+impl Announcer for OfShard {
+    fn announce(&self, announcements: &[Announcement]) {
+        announcements
+            .iter()
+            .for_each(|one| self.1.take(self.0, one));
+    }
+}
 
 /// An open file.
 struct Open {
-    inode: u64,
+    file: FileId,
     may_read: bool,
     offset: FileOffset,
 }
@@ -28,8 +82,7 @@ pub(crate) struct Cached<H> {
     pub(super) server: H,
     /// Regular files, by handle.
     open: BTreeMap<u64, Open>,
-    /// Pages are known by their addresses.
-    files: BTreeMap<u64, CachedFile<usize>>,
+    pub(super) pages: Pages,
     /// Pages of mapped files, by file and number.
     pub(super) mapped: BTreeMap<(u64, u64), usize>,
     data: Vec<u8>,
@@ -39,10 +92,15 @@ pub(crate) struct Cached<H> {
 
 impl<H: Handler> Cached<H> {
     pub(crate) fn new(server: H) -> Self {
+        Self::with(server, Pages::default())
+    }
+
+    /// One that has heard of pages already, or hears of them otherwise than by replies.
+    pub(super) fn with(server: H, pages: Pages) -> Self {
         Self {
             server,
             open: BTreeMap::new(),
-            files: BTreeMap::new(),
+            pages,
             mapped: BTreeMap::new(),
             data: Vec::new(),
             unasked: 0,
@@ -56,16 +114,10 @@ impl<H: Handler> Cached<H> {
             CURRENT => open.offset.known()?,
             offset => i64::try_from(offset).ok()?.cast_unsigned(),
         };
-        let file = self.files.get(&open.inode)?;
-        let length = file.readable(start, wanted, 0)?;
-        self.data.clear();
-        for part in file.parts(start, length) {
-            let start = (*part.page as *const u8).wrapping_add(part.offset as usize);
-            // SAFETY: the server has not said that the page is shared no more.
-            let bytes = unsafe { slice::from_raw_parts(start, part.length as usize) };
-            self.data.extend_from_slice(bytes);
+        if !self.pages.read(open.file, (start, wanted), &mut self.data) {
+            return None;
         }
-        assert_eq!(self.data.len() as u64, length);
+        let length = self.data.len() as u64;
         if offset == CURRENT {
             open.offset.set(start + length);
         }
@@ -73,19 +125,14 @@ impl<H: Handler> Cached<H> {
         Some(length)
     }
 
-    fn take(&mut self, Announcement([inode, one, two, three, _, kind]): &Announcement) {
-        let file = self.files.entry(*inode).or_default();
-        match *kind {
-            announcement::FILE_PAGE => drop(file.share(*one, *two as usize, (*three, 0))),
-            announcement::FILE_INVALID => drop(file.invalidate(*one, *two)),
-            announcement::FILE_CHANGED => file.set_changed(),
-            announcement::FILE_MAPPED => {
-                let before = self.mapped.insert((*inode, *one), *two as usize);
-                // It keeps its place.
-                assert!(before.is_none_or(|before| before == *two as usize));
-            }
-            kind => panic!("announcement {kind}"),
+    fn take(&mut self, announcement: &Announcement) {
+        let Announcement([inode, one, two, .., kind]) = *announcement;
+        if kind != announcement::FILE_MAPPED {
+            return self.pages.take(0, announcement);
         }
+        let before = self.mapped.insert((inode, one), two as usize);
+        // It keeps its place.
+        assert!(before.is_none_or(|before| before == two as usize));
     }
 
     /// Has the server handle a request. Returns the words of its reply.
@@ -98,12 +145,12 @@ impl<H: Handler> Cached<H> {
         words
     }
 
-    fn note_open(&mut self, request: &Request<'_>, [result, mode, inode, ..]: [u64; 6]) {
+    fn note_open(&mut self, request: &Request<'_>, [result, mode, inode, shard, ..]: [u64; 6]) {
         let flags = request.words[1] as i32;
         let is_regular = mode as u32 & libc::S_IFMT == libc::S_IFREG && flags & libc::O_PATH == 0;
         if result == 0 && is_regular {
             let open = Open {
-                inode,
+                file: (shard, inode),
                 may_read: matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR),
                 offset: FileOffset::default(),
             };

@@ -147,6 +147,17 @@ proptest! {
         let mut served = Served::sharded(Memory::new(1 << 30), shards, pages * 4096);
         are_alike(&mut served, &steps)?;
     }
+
+    /// Likewise, while the kernel reads shared pages by itself.
+    #[test]
+    fn calls_have_linux_results_by_shared_pages_of_shards(
+        steps in prop::collection::vec(step(), 1..60),
+        (shards, pages) in (1..4_usize, 1..20_usize),
+    ) {
+        let system = Memory::new(1 << 30);
+        let mut served = Served::sharded_and_cached(system, shards, pages * 4096);
+        are_alike(&mut served, &steps)?;
+    }
 }
 
 #[test]
@@ -214,17 +225,37 @@ fn links_leave_the_mount_nowhere() {
     }
 }
 
+/// The thread of names empties a file that a shard has shared: by the time of its reply the kernel knows.
+#[test]
+fn what_names_change_is_shared_no_more() {
+    const EMPTIES: u8 = 4;
+    let mut served = Served::sharded_and_cached(Memory::new(1 << 30), 2, 1 << 20);
+    let read = |served: &mut Served<_>, size| served.play(&Step::ReadAt(0, 0, size));
+    served.play(&Step::Open("a".into(), 2, 1));
+    served.play(&Step::Write(0, 5000, 7));
+    for _ in 0..2 {
+        assert_eq!(read(&mut served, 5000), Outcome::Bytes(vec![7; 5000]));
+    }
+    assert_eq!(served.unasked_of_shards(), 1);
+    served.play(&Step::Open("a".into(), 1, EMPTIES));
+    assert_eq!(read(&mut served, 5000), Outcome::Bytes(Vec::new()));
+    assert_eq!(served.unasked_of_shards(), 1);
+}
+
 /// Each has a file of its own, which it opens, cuts, writes, reads, and unlinks, also while it has it open: by its own
 /// memory of it, whatever the others do meanwhile.
 #[test]
 fn clients_of_shards_do_not_disturb_each_other() {
     const CLIENTS: u64 = 6;
     const ROUNDS: usize = 3000;
-    let served = Served::sharded(Memory::new(1 << 30), 3, 8 * 4096);
+    let served = Served::sharded_and_cached(Memory::new(1 << 30), 3, 8 * 4096);
     std::thread::scope(|scope| {
         for number in 1..=CLIENTS {
-            let client = served.another(number);
-            scope.spawn(move || play_alone(client, number, ROUNDS));
+            let mut client = served.another(number);
+            scope.spawn(move || {
+                play_alone(&mut client, number, ROUNDS);
+                assert!(client.unasked_of_shards() > ROUNDS / 100);
+            });
         }
     });
     let mut served = served;
@@ -233,7 +264,7 @@ fn clients_of_shards_do_not_disturb_each_other() {
     assert_eq!(left.free_blocks, left.blocks);
 }
 
-fn play_alone<H: Handler>(mut client: Served<H>, number: u64, rounds: usize) {
+fn play_alone<H: Handler>(client: &mut Served<H>, number: u64, rounds: usize) {
     let name = format!("file{number}");
     let mut random = number;
     let mut next = |most: usize| {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use insula_abi::files::operation;
 
+use super::cached::{OfShard, Pages};
 use crate::files::{FileSystem, Files, Shard, Sharded, SharedSystem};
 use crate::{Handler, Reply, Request, Words};
 
@@ -40,6 +41,14 @@ impl<F: FileSystem> Routed<F> {
             threads: Arc::clone(threads),
             routes: BTreeMap::new(),
             data: Vec::new(),
+        }
+    }
+
+    /// Has the kernel read shared pages by itself.
+    pub(super) fn share(&self, pages: &Pages) {
+        for (number, shard) in (1..).zip(&self.threads.shards) {
+            let announcer = OfShard(number, pages.clone());
+            shard.lock().unwrap().share_pages(Arc::new(announcer));
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use insula_abi::files::{CURRENT, NONE, operation};
 use nix::libc;
 
-use super::cached::Cached;
+use super::cached::{Cached, Pages};
 use super::calls::{Calls, Outcome, Step, open_flags, status};
 use super::routed::Routed;
 use crate::files::{FileSystem, Files, Memory};
@@ -37,19 +37,34 @@ impl<F: FileSystem> Served<Routed<F>> {
     pub(crate) fn sharded(system: F, shards: usize, bytes: usize) -> Self {
         Self::by(Routed::new(system, shards, bytes))
     }
+}
+
+impl<F: FileSystem> Served<Cached<Routed<F>>> {
+    /// One with shards, whose shared pages are read without asking.
+    pub(crate) fn sharded_and_cached(system: F, shards: usize, bytes: usize) -> Self {
+        let (routed, pages) = (Routed::new(system, shards, bytes), Pages::default());
+        routed.share(&pages);
+        Self::by(Cached::with(routed, pages))
+    }
 
     /// Another client of the same server, by its number.
     pub(super) fn another(&self, number: u64) -> Self {
+        let (server, pages) = (self.files.server.another(), self.files.pages.clone());
         Self {
             last: number << 32,
-            ..Self::by(self.files.another())
+            ..Self::by(Cached::with(server, pages))
         }
     }
 
     /// Closes all files. Returns the file system.
     pub(crate) fn end_all(mut self) -> F {
         self.close_all();
-        self.files.end()
+        self.files.server.end()
+    }
+
+    /// Reads of which the server has heard nothing.
+    pub(super) fn unasked_of_shards(&self) -> usize {
+        self.files.unasked
     }
 }
 
@@ -325,6 +340,8 @@ impl<H: Handler> Calls for Served<H> {
                 self.value(operation::WRITE, &words, &vec![*byte; *size])
             }
             Step::Seek(at, offset, whence) => self.seek(file(at), *offset, *whence % 3),
+            // The base's, which looks at the size first.
+            Step::Truncate(at, ..0) if file(at) == CLOSED => Outcome::Error(libc::EINVAL),
             Step::Truncate(at, size) => {
                 let words = [file(at), *size as u64];
                 self.value(operation::TRUNCATE, &words, &paths(&[""]))

@@ -9,10 +9,9 @@ use crate::base::{Context, Finding};
 
 /// Reads of a file that is cached.
 const READS: u64 = 2000;
-/// Makes them, at random places and in order, by a process that has opened the file and one that has inherited it. Then a
-/// store changes the file's time, which Linux does not do for files in memory.
+/// Makes them, at random places and in order, by a process that has opened the file and one that has inherited it.
 const READ: &str = "
-import mmap, os, random
+import os, random
 with open('/tmp/served/read', 'wb') as file:
     file.write(bytes(range(256)) * 400)
 file = os.open('/tmp/served/read', os.O_RDONLY)
@@ -28,6 +27,10 @@ assert os.waitpid(child, 0)[1] == 0
 for number in range(10):
     assert os.lseek(file, 0, os.SEEK_SET) == 0
     assert b''.join(iter(lambda: os.read(file, 1024), b'')) == bytes(range(256)) * 400
+";
+/// A store changes the file's time, which Linux does not do for files in memory.
+const STORE: &str = "
+import mmap, os
 with open('/tmp/served/read', 'r+b') as file:
     mapped = mmap.mmap(file.fileno(), 4096)
     os.utime('/tmp/served/read', (1000, 1000))
@@ -46,35 +49,36 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
     prints_the_same(&MAPPED)?;
     mapped::play()?;
-    let rounds = context.count(1500, 40_000).to_string();
-    let words = [PROBE, "file_pages", "/tmp/served", &rounds];
-    let place = ["exec", "--mount", SERVED, NODE, "--"];
-    insula(&[&place[..], &words].concat())?;
-    insula(&there(SERVED, "rm /tmp/served/pages*"))?;
-    is_not_asked()?;
+    are_right(context)?;
+    run_there(&["python3", "-c", STORE])?;
     insula(&there(SERVED, "mkdir -m 700 /tmp/served/lost+found"))?;
     insula(&["servers", "stop", NODE, "file"])?;
     run("e2fsck", &["-fn", IMAGE])?;
     Ok(fs::remove_file(IMAGE)?)
 }
 
-/// A server hears of the first reads only.
-fn is_not_asked() -> Result<(), Finding> {
-    let before = received()?;
+fn run_there(words: &[&str]) -> Result<(), Finding> {
     let place = ["exec", "--mount", SERVED, NODE, "--"];
-    insula(&[&place[..], &["python3", "-c", READ]].concat())?;
+    insula(&[&place[..], words].concat()).map(drop)
+}
+
+/// Threads find what they have written, whatever else is written and cut; and a server hears of the first reads only.
+pub(super) fn are_right(context: &Context) -> Result<(), Finding> {
+    let rounds = context.count(1500, 40_000).to_string();
+    run_there(&[PROBE, "file_pages", "/tmp/served", &rounds])?;
+    insula(&there(SERVED, "rm /tmp/served/pages*"))?;
+    let before = received()?;
+    run_there(&["python3", "-c", READ])?;
     let asked = received()? - before;
     println!("{asked} requests for {READS} reads, and what else the program does");
     Finding::unless(asked < READS / 10, || format!("{asked} requests"))
 }
 
-/// Requests that the server has received.
+/// Requests that the server has received, with its shards.
 fn received() -> Result<u64, Finding> {
     let listed = insula_json(&["servers", "ls", "--json", NODE])?;
-    let server = listed.as_array().into_iter().flatten();
-    let mut server = server.filter(|server| server["name"] == "file");
-    let received = server
-        .next()
-        .and_then(|one| one["endpoint"]["received"].as_u64());
+    let servers = listed.as_array().into_iter().flatten();
+    let received = servers.map(|one| one["endpoint"]["received"].as_u64());
+    let received: Option<u64> = received.sum();
     received.ok_or_else(|| Finding::new(format!("{listed}")))
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Stdio;
 
 use super::on_disk::{IMAGE, by_linux, run};
-use super::{FILES, NODE, SCRIPTS, SERVED, prints_the_same, there};
+use super::{FILES, NODE, SCRIPTS, SERVED, cached, prints_the_same, there};
 use crate::base::support::insula_command::{
     assert_equal, command, insula, insula_json, numbers, text, try_insula, wait_for,
 };
@@ -31,13 +31,16 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     let start = [
         "servers", "start", NODE, "file", "--cpus", "0-2", "--", FILES,
     ];
-    let disk = ["ext4", "--device", IMAGE, "--shards", "2"];
+    // Fewer pages than the files have that are played with.
+    let disk = ["ext4", "--device", IMAGE, "--shards", "2", "--cache", "1M"];
     insula(&[&start[..], &disk].concat())?;
     serves()?;
     are_on([0, 1, 2])?;
     insula(&there(SERVED, "rmdir /tmp/served/lost+found"))?;
     let mut played = SCRIPTS.iter().filter(|(name, _)| PLAYED.contains(name));
     played.try_for_each(prints_the_same)?;
+    cached::are_right(context)?;
+    insula(&there(SERVED, "rm /tmp/served/read"))?;
     moves(context)?;
     let list = format!("cd /tmp/served && mkdir -p lost+found && {LIST} && sync .");
     let before = insula(&there(SERVED, &list))?;
