@@ -41,14 +41,17 @@ pub(crate) fn run() -> ! {
     set_clock(&options);
     let entered = enter(&options);
     let socket = main_program::listen(&options);
+    if entered.is_ok() {
+        resolver::configure(options.root, &options.resolver);
+        interfaces::configure(options.network);
+    }
+    // Programs that it starts find root and network as the node's program does.
     let mut processes = Processes {
         server: start_server(),
         program: None,
     };
     match entered {
         Ok(()) => {
-            resolver::configure(options.root, &options.resolver);
-            interfaces::configure(options.network);
             processes.program = start_program(options, socket);
             log("ready");
         }

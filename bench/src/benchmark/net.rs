@@ -22,6 +22,10 @@ const CLIENT: &str = "client";
 /// more in either case.
 const NODE_CORES: [&str; 2] = ["2", "3"];
 const GUEST_CORE: usize = 4;
+/// What the server's node runs.
+const SERVES: [&str; 3] = ["--", INSIDE_PROBE, "serve"];
+/// Microseconds for which a node's packets are looked for.
+const POLL_US: &str = "100";
 const LOOPBACK: &str = "127.0.0.1";
 const STREAM_BYTES: usize = 32 << 20;
 
@@ -39,7 +43,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           instructions are QEMU's emulation there, so the guest's figures are too bad by an \
           unknown amount. In the stream between two nodes the client is in a node, too. \
           *Doorbells* are the interrupts between the two kernels, both directions together, for a \
-          trip, in which four queues are signalled.",
+          trip, in which four queues are signalled. *Polled*: the same node, of which the base (`--network-poll-us 100`) and the \
+          node's kernel (`net.core.busy_read`) look for packets for 100 us before they wait.",
     machine: Shape {
         cpus: 5,
         append: "isolcpus=domain,4",
@@ -65,6 +70,14 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         trip("net.trip.loopback", "there and back, loopback").drawn(),
         trip("net.trip.loopback-p99", "the same, 99th percentile"),
         Row::time("net.doorbells", "doorbells for a trip to a node", "").unit(Unit::Count),
+        trip("net.trip.polled", "there and back, base and node, polled")
+            .beside("net.trip.node")
+            .drawn(),
+        trip("net.trip.polled-p99", "the same, 99th percentile").beside("net.trip.node-p99"),
+        Row::time("net.doorbells-polled", "doorbells for a trip, polled", "")
+            .unit(Unit::Count)
+            .beside("net.doorbells"),
+        stream("net.stream.polled", "stream, base to node, polled").beside("net.stream.veth"),
         stream("net.stream.node", "stream, base to node").beside("net.stream.veth"),
         stream("net.stream.nodes", "stream, node to node").beside("net.stream.veth"),
         stream("net.stream.veth", "stream, veth pair"),
@@ -88,25 +101,48 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     let _in_namespace = Server::start(in_namespace().arg(&probe))?;
     let _in_base = Server::start(&mut Command::new(&probe))?;
     let _in_guest = NetworkGuest::start(inside, KERNEL, GUEST_CORE)?;
-    let programs = [(SERVER, &["--", INSIDE_PROBE, "serve"][..]), (CLIENT, &[])];
-    for ((name, program), core) in programs.into_iter().zip(NODE_CORES) {
-        let size = [
-            "--cpu-list",
-            core,
-            "--memory",
-            "256M",
-            "--network",
-            "--name",
-        ];
-        let words = [&["run", "--image", IMAGE], &size[..], &[name], program].concat();
-        inside.command.run(&words)?;
-    }
+    start_node(inside, (SERVER, NODE_CORES[0]), &SERVES)?;
+    start_node(inside, (CLIENT, NODE_CORES[1]), &[])?;
     for _ in 0..inside.count {
         trips(inside)?;
         streams(inside)?;
     }
+    inside.command.run(&["rm", "--force", SERVER])?;
+    let polls = [&["--network-poll-us", POLL_US], &SERVES[..]].concat();
+    start_node(inside, (SERVER, NODE_CORES[0]), &polls)?;
+    polled(inside)?;
     let nodes = ["rm", "--force", SERVER, CLIENT];
     inside.command.run(&nodes).map(drop)
+}
+
+fn start_node(inside: &Inside, (name, core): (&str, &str), more: &[&str]) -> Result<(), Finding> {
+    let of_all = ["run", "--image", IMAGE, "--memory", "256M", "--network"];
+    let own = ["--cpu-list", core, "--name", name];
+    inside
+        .command
+        .run(&[&of_all[..], &own, more].concat())
+        .map(drop)
+}
+
+/// The same of a node that is polled, and polls.
+fn polled(inside: &Inside) -> Result<(), Finding> {
+    let set = format!("echo {POLL_US} > /proc/sys/net/core/busy_read");
+    inside
+        .command
+        .run(&["exec", SERVER, "--", "/bin/busybox", "sh", "-c", &set])?;
+    let node = inside.address_of(SERVER)?;
+    let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
+    for _ in 0..inside.count {
+        let mut echo = Echo::connect(&node)?;
+        let before = doorbells(inside)?;
+        let trips = measure(&mut echo)?;
+        let doorbells_sent = doorbells(inside)? - before;
+        trips.record(inside, "net.trip.polled")?;
+        inside.record("net.doorbells-polled", doorbells_sent / Trips::COUNT as f64)?;
+        let ticks = tcp::stream(&node, STREAM_BYTES)? as f64;
+        inside.record("net.stream.polled", rate(ticks / 1e3 / khz))?;
+    }
+    Ok(())
 }
 
 /// A server on the base, until this is dropped.

@@ -19,6 +19,7 @@ mod node;
 mod open;
 mod tap;
 mod tsc;
+mod vhost_net;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -38,6 +39,7 @@ pub use node::Node;
 pub use open::DEVICE;
 pub use tap::Tap;
 pub use tsc::tsc;
+pub use vhost_net::set_busy_poll;
 
 /// A failure at the boundary to the module: the cause of an error, which knows what it prevents.
 #[derive(Debug, thiserror::Error)]

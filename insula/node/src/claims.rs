@@ -315,6 +315,7 @@ mod tests {
         Networking {
             publish: Vec::new(),
             address: Some(address.parse().unwrap()),
+            poll_us: 0,
             named: None,
         }
     }
@@ -373,6 +374,7 @@ mod tests {
             let network = Networking {
                 publish,
                 address: None,
+                poll_us: 0,
                 named: None,
             };
             of(Some(&network), &[]).check().is_ok()

@@ -129,6 +129,7 @@ fn with_attachments(request: &RunRequest, record: &NodeRecord, disks: &CopiedDis
     request.attachments.network = record.network.as_ref().map(|network| {
         asked.unwrap_or_else(|| Networking {
             named: network.named.clone(),
+            poll_us: network.poll_us,
             ..Networking::default()
         })
     });

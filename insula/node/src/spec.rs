@@ -181,6 +181,11 @@ pub struct NodeSpec {
     #[serde(skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schemars", schemars(with = "Option<form::Address>"))]
     pub ip: Option<Ipv4Addr>,
+    /// Have this system look for packets of the node for so many microseconds before it waits for a notification: they
+    /// arrive sooner, for the time of one of its cores while there is traffic.
+    #[arg(long, value_name = "MICROSECONDS")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub network_poll_us: Option<u32>,
     /// Ports of this system to forward to ports of the node, as 8080:80 or 53:53/udp; one or several.
     #[arg(short, long, value_name = "[ADDRESS:]PORT[:NODE-PORT][/udp]")]
     #[serde(
@@ -338,6 +343,7 @@ impl Default for NodeSpec {
             hostname: None,
             network: NetworkSpec::None,
             ip: None,
+            network_poll_us: None,
             publish: Vec::new(),
             program: None,
             env: Vec::new(),
@@ -391,6 +397,7 @@ impl NodeSpec {
         is_on.then(|| Networking {
             publish: self.publish.clone(),
             address: self.ip,
+            poll_us: self.network_poll_us.unwrap_or(0),
             named: None,
         })
     }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use insula_driver::Tap;
+use insula_driver::{Tap, set_busy_poll};
 use insula_node::attachment::{Link, Networking};
 use nix::libc::{TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6};
 use vhost::VhostBackend;
@@ -55,6 +55,8 @@ pub(crate) struct Network {
     id: u32,
     address: Ipv4Addr,
     link: Link,
+    /// How long vhost-net looks for packets before it waits, in microseconds.
+    poll_us: u32,
     running: Option<Running>,
 }
 
@@ -88,6 +90,7 @@ impl Network {
             id,
             address: networking.address(id),
             link: networking.link(id),
+            poll_us: networking.poll_us,
             running: None,
         }
     }
@@ -126,6 +129,10 @@ impl Network {
             notifiers,
         };
         for queue in 0..QUEUE_SIZES.len() {
+            if self.poll_us > 0 {
+                set_busy_poll(&running.device, queue as u32, self.poll_us)
+                    .map_err(failed("having vhost-net look for packets"))?;
+            }
             let tap = running.tap.as_ref().map(Tap::file);
             running
                 .device

@@ -159,6 +159,7 @@ fn an_address_of_another_node() {
     let network = Some(Networking {
         publish: Vec::new(),
         address,
+        poll_us: 0,
         named: None,
     });
     let other = CurrentNode {

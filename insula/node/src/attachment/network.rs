@@ -31,9 +31,16 @@ pub struct Networking {
     /// The requested address, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
+    /// How long the base looks for packets before it waits, in microseconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub poll_us: u32,
     /// Its network, if that is not the one of all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named: Option<NamedNetwork>,
+}
+
+fn is_none(poll_us: &u32) -> bool {
+    *poll_us == 0
 }
 
 /// A network with a name.

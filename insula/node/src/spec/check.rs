@@ -14,6 +14,9 @@ use crate::cores::CoreRequest;
 use crate::isolation::Isolation;
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
 
+/// Longest time that the base looks for packets of a node before it waits: longer is no shorter way.
+const NETWORK_POLL_MAX_US: u32 = 1_000_000;
+
 impl NodeSpec {
     /// Checks the spec by itself.
     ///
@@ -28,6 +31,7 @@ impl NodeSpec {
         problems.root(self);
         problems.volumes(self);
         problems.host_name(self);
+        problems.network_poll(self);
         problems.program(self);
         problems.ready(self);
         problems.watch(self);
@@ -103,6 +107,20 @@ impl Problems {
         if spec.isolation != Isolation::Direct {
             let message = "a node that shares a core cannot be confined yet";
             self.add("share_core", message, "remove --isolation, or --share-core");
+        }
+    }
+
+    fn network_poll(&mut self, spec: &NodeSpec) {
+        let Some(poll_us) = spec.network_poll_us else {
+            return;
+        };
+        if spec.networking().is_none() {
+            let hint = "give --network, or remove --network-poll-us";
+            self.add("network_poll_us", "the node has no network", hint);
+        } else if poll_us > NETWORK_POLL_MAX_US {
+            let message = format!("the base cannot look for packets for {poll_us} microseconds");
+            let hint = format!("ask for at most {NETWORK_POLL_MAX_US}");
+            self.add("network_poll_us", message, hint);
         }
     }
 

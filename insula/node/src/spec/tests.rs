@@ -99,6 +99,10 @@ fn each_inconsistency_is_named_by_its_key() {
         keys(json!({ "image": "lwk", "program": ["a"] })),
         ["program"]
     );
+    assert_eq!(keys(json!({ "network_poll_us": 50 })), ["network_poll_us"]);
+    let polls = |poll_us: u32| json!({ "network": true, "network_poll_us": poll_us });
+    assert_eq!(keys(polls(50)), [""; 0]);
+    assert_eq!(keys(polls(2_000_000)), ["network_poll_us"]);
     assert_eq!(keys(json!({ "ready": { "log": "a\nb" } })), ["ready.log"]);
     assert_eq!(keys(json!({ "memory": [], "cpus": 0 })), ["cpus", "memory"]);
 }

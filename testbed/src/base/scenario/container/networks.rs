@@ -158,6 +158,9 @@ fn start_nodes() -> Result<(), Finding> {
         Finding::unless(address.starts_with(start), || {
             format!("the address of {name} is {address}")
         })?;
+        // From the first command on.
+        let shown = insula(&["exec", name, "--", "busybox", "ip", "-4", "address"])?;
+        Finding::unless(shown.contains(&address), || format!("{name} has {shown}"))?;
     }
     let nodes = &insula_json(&["network", "inspect", BACK.0])?[0]["nodes"];
     assert_equal("nodes on it", &nodes.as_array().map(Vec::len), &Some(2))
