@@ -145,7 +145,7 @@ fn print_event(event: &Event) {
 }
 
 fn print_failure(event: &Event) {
-    if let Event::NodeFailed(error) = event {
+    if let Event::NetworkFailed(error) | Event::NodeFailed(error) = event {
         output::print_error(error);
     }
     if let Event::NodeStarted(started) = event {
@@ -186,7 +186,7 @@ fn text(event: &Event) -> Option<String> {
             };
             format!("server {node} {name}: {done}")
         }
-        Event::NodeFailed(_) => return None,
+        Event::NetworkFailed(_) | Event::NodeFailed(_) => return None,
     })
 }
 
@@ -275,6 +275,7 @@ mod tests {
                 name: name("back"),
                 project: name("shop"),
                 action: Action::Add,
+                error: None,
             }],
             nodes: vec![
                 node("db", Action::Keep, None),

@@ -14,7 +14,7 @@ use super::images::removable;
 use super::networks::{self, NetworkStep};
 use super::order::{Dependencies, reversed};
 use super::project::Project;
-use super::report::{Action, Event, ImageReport, NodeReport, Observer, Report};
+use super::report::{Action, Event, ImageReport, NetworkReport, NodeReport, Observer, Report};
 use super::schedule::run_in_parallel;
 use super::teardown::teardown;
 
@@ -72,8 +72,10 @@ pub fn down(
         if ended.values().all(Result::is_ok) {
             for name in networks::removable(&scope.name, current) {
                 let step = NetworkStep::removal(name, &scope.name);
-                step.remove(driver, root, observer)?;
-                report.networks.push(step.report());
+                report.networks.push(NetworkReport {
+                    error: step.remove(driver, root, observer),
+                    ..step.report()
+                });
             }
         }
         let removable = removable(scope.name.clone(), current);

@@ -59,6 +59,7 @@ impl NetworkStep {
                 NetworkAction::Replace(_) => Action::Replace,
                 NetworkAction::Remove => Action::Remove,
             },
+            error: None,
         }
     }
 
@@ -84,18 +85,26 @@ impl NetworkStep {
         Ok(())
     }
 
-    /// Removes the network, if that is planned.
+    /// Removes the network, if that is planned. Returns why it could not be removed, if it could not.
     pub(super) fn remove(
         &self,
         driver: &Driver,
         root: &Root,
         observer: Observer,
-    ) -> Result<(), Error> {
-        if let NetworkAction::Remove = self.action {
-            networks::remove(driver, root, &self.name)?;
-            observer(&Event::NetworkRemoved(&self.name));
+    ) -> Option<String> {
+        let NetworkAction::Remove = self.action else {
+            return None;
+        };
+        match networks::remove(driver, root, &self.name) {
+            Ok(()) => {
+                observer(&Event::NetworkRemoved(&self.name));
+                None
+            }
+            Err(error) => {
+                observer(&Event::NetworkFailed(&error));
+                Some(error.to_string())
+            }
         }
-        Ok(())
     }
 }
 

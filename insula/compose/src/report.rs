@@ -39,6 +39,8 @@ pub enum Event<'a> {
         /// What was done for it.
         action: ServerAction,
     },
+    /// A network could not be removed.
+    NetworkFailed(&'a Error),
     /// An action on a node failed.
     NodeFailed(&'a Error),
 }
@@ -85,8 +87,10 @@ pub struct NetworkReport {
     pub name: Name,
     /// Its project.
     pub project: Name,
-    /// The action.
+    /// The action planned.
     pub action: Action,
+    /// Why it is not as described.
+    pub error: Option<String>,
 }
 
 /// Result for a node.
@@ -152,6 +156,8 @@ impl Report {
     /// Whether all is as described.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        self.nodes.iter().all(|node| node.error.is_none())
+        let mut networks = self.networks.iter();
+        networks.all(|network| network.error.is_none())
+            && self.nodes.iter().all(|node| node.error.is_none())
     }
 }

@@ -60,8 +60,9 @@ pub fn up(
         builder.build(name, failed)
     });
     if ended.values().all(Result::is_ok) {
-        let mut networks = plan.networks.iter();
-        networks.try_for_each(|step| step.remove(driver, root, observer))?;
+        for (network, step) in report.networks.iter_mut().zip(&plan.networks) {
+            network.error = step.remove(driver, root, observer);
+        }
     }
     for node in &mut report.nodes {
         match built.get(&node.name) {
