@@ -283,6 +283,13 @@ pub(super) enum OciPart {
         /// The container's id
         id: String,
     },
+    /// Call its hooks of a list
+    Hooks {
+        /// The list, as in its configuration
+        list: String,
+        /// The container's id
+        id: String,
+    },
     /// Remove what was kept of it
     Forget {
         /// The container's id

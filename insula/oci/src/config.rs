@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::hooks::Hooks;
+
 /// A container's configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -20,6 +22,8 @@ pub(super) struct Config {
     pub(super) mounts: Vec<Mount>,
     #[serde(deserialize_with = "or_default")]
     pub(super) annotations: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    pub(super) hooks: Hooks,
     #[serde(deserialize_with = "or_default")]
     pub(super) linux: Linux,
     #[serde(deserialize_with = "or_default")]

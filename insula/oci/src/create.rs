@@ -12,7 +12,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_exec::container;
 use insula_node::NodeSpec;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::config::Config;
@@ -22,7 +22,7 @@ use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{exit_code, mount_points, namespaces, no_id, node, own_words};
+use super::{exit_code, hooks, mount_points, namespaces, no_id, node, own_words};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -157,7 +157,7 @@ impl Bundle {
             mounts: &mounts,
         };
         let mut config = rewrite::rewrite(&self.value, &self.config, &stand_in);
-        add_hook(&mut config, &own_words(&["forget", &self.id])?);
+        hooks::wrap(&mut config, &self.config.hooks, &self.id)?;
         let record = Record {
             id: self.id.clone(),
             bundle: self.path.clone(),
@@ -167,6 +167,7 @@ impl Bundle {
             network: Network::of(&self.config),
             process: self.config.process.clone().unwrap_or_default(),
             mounts: placed,
+            hooks: self.config.hooks.clone(),
             base,
             pid_file: self.pid_file.clone().unwrap_or_else(|| state.pid_file()),
             name,
@@ -194,19 +195,6 @@ impl Bundle {
 
 fn absolute(path: &OsStr) -> Option<PathBuf> {
     std::path::absolute(path).ok()
-}
-
-/// Has the ordinary runtime call this program when it has deleted the container, also by itself.
-fn add_hook(config: &mut Value, words: &[String]) {
-    let hook = json!({"path": words.first(), "args": words});
-    let hooks = &mut config["hooks"];
-    if !hooks.is_object() {
-        *hooks = json!({});
-    }
-    match hooks["poststop"].as_array_mut() {
-        Some(others) => others.push(hook),
-        None => hooks["poststop"] = json!([hook]),
-    }
 }
 
 /// Makes the folders on which the node's agent mounts: it cannot where the root is only read.

@@ -14,6 +14,7 @@
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
 //! | `restrictions`, `view` | what the node's agent makes of it: a process, and what that sees of the kernel |
 //! | `pod`, `shared_root` | containers that share a node |
+//! | `hooks` | what its engine has called when it is created, started and deleted |
 //! | `state` | what is kept of a container |
 //! | `stand_in`, `mount_points`, `network` | the process that stands for it |
 //! | `runtime`, `report` | the ordinary runtime; errors as engines read them |
@@ -22,6 +23,7 @@ mod arguments;
 mod config;
 mod create;
 mod exec;
+mod hooks;
 mod mount_points;
 mod mounts;
 mod namespaces;
@@ -52,6 +54,7 @@ use report::Report;
 use runtime::Runtime;
 use state::{Record, State};
 
+pub use hooks::call as call_hooks;
 pub use stand_in::{forget, guard, join, run};
 
 /// Name of the program that is this runtime: a link to `insula`.

@@ -40,7 +40,7 @@ pub(super) fn start(
 }
 
 /// Waits until the container's process runs, or what stands for it has ended: that tells why in the container's log.
-fn wait_until_it_runs(record: &Record) {
+pub(super) fn wait_until_it_runs(record: &Record) {
     let id = record.pid().and_then(|id| i32::try_from(id).ok());
     let stand_in = id.and_then(Pid::from_raw);
     let stand_in = stand_in.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());

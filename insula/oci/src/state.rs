@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::config::{Kernel, Process};
+use super::hooks::Hooks;
 use super::mounts::{CONTAINER, Placed};
 use super::node::Network;
 use super::pod::{Inside, Member};
@@ -48,6 +49,8 @@ pub(super) struct Record {
     pub(super) process: Process,
     /// Its mounts.
     pub(super) mounts: Vec<Placed>,
+    /// Its engine's hooks.
+    pub(super) hooks: Hooks,
     /// What the process that stands for it has in its root.
     pub(super) base: Base,
     /// File in which the ordinary runtime writes that process's id.
@@ -283,6 +286,7 @@ pub(super) mod tests {
             network: Network::None,
             process: Process::default(),
             mounts: Vec::new(),
+            hooks: Hooks::new(),
             base: Base::default(),
             pid_file: PathBuf::new(),
             name: id.parse().unwrap(),

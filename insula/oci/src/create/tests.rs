@@ -1,5 +1,7 @@
 use std::ffi::OsString;
 
+use serde_json::json;
+
 use super::*;
 
 /// A bundle with this configuration.
@@ -40,26 +42,6 @@ fn a_bundle_becomes_another_one() {
     let kept = serde_json::to_vec(&record).unwrap();
     let kept: Record = serde_json::from_slice(&kept).unwrap();
     assert_eq!((kept.spec, kept.process), (record.spec, record.process));
-}
-
-#[test]
-fn hooks_of_others_stay() {
-    let mut config = json!({"hooks": {"poststop": [{"path": "/first"}], "prestart": [1]}});
-    add_hook(&mut config, &["/own".into()]);
-    let hooks = &config["hooks"];
-    assert_eq!(
-        (&hooks["poststop"][0]["path"], &hooks["poststop"][1]["path"]),
-        (&json!("/first"), &json!("/own"))
-    );
-    assert_eq!(hooks["prestart"], json!([1]));
-    for mut config in [
-        json!({}),
-        json!({"hooks": null}),
-        json!({"hooks": {"poststop": null}}),
-    ] {
-        add_hook(&mut config, &["/own".into()]);
-        assert_eq!(config["hooks"]["poststop"][0]["path"], "/own");
-    }
 }
 
 #[test]
