@@ -5,6 +5,7 @@ pub(super) const PASSED: &[&str] = &[
     "config_updates_without_affect",
     "create",
     "default",
+    "hooks_stdin",
     "hostname",
     "kill",
     "kill_no_effect",
