@@ -76,8 +76,7 @@ pub fn call(list: &str, id: &str) -> Result<(), Error> {
     let Some(record) = State::of(id).record()? else {
         return Ok(());
     };
-    let mut state: Value = serde_json::from_reader(io::stdin()).unwrap_or_default();
-    state["bundle"] = json!(record.bundle);
+    let state = state_with(&record, serde_json::from_reader(io::stdin()).ok());
     if list == STARTED {
         wait_until_it_runs(&record);
     }
@@ -89,6 +88,13 @@ pub fn call(list: &str, id: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The container's state as its engine knows it; what is none becomes one.
+fn state_with(record: &Record, state: Option<Value>) -> Value {
+    let mut state = state.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    state["bundle"] = json!(record.bundle);
+    state
 }
 
 fn hooks_of<'a>(record: &'a Record, list: &str) -> impl Iterator<Item = &'a Hook> {
@@ -183,6 +189,19 @@ mod tests {
             ..Hook::default()
         };
         assert!(missing.call(&state).is_err());
+    }
+
+    #[test]
+    fn the_bundle_is_the_engines() {
+        let record = Record {
+            bundle: "/bundle".into(),
+            ..crate::state::tests::record("web")
+        };
+        let state = state_with(&record, Some(json!({"id": "web", "bundle": "/other"})));
+        assert_eq!(state, json!({"id": "web", "bundle": "/bundle"}));
+        for none in [None, Some(json!([1])), Some(json!("text"))] {
+            assert_eq!(state_with(&record, none), json!({"bundle": "/bundle"}));
+        }
     }
 
     #[test]
