@@ -294,7 +294,7 @@ pub struct NodeSpec {
     pub ready: Option<Ready>,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 

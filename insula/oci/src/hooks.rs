@@ -124,8 +124,11 @@ impl Hook {
             // One that does not read it ends before.
             let _ = stdin.write_all(state.to_string().as_bytes());
         }
-        let ended = wait(&mut child, self.timeout).map_err(|error| error.to_string())?;
-        match ended {
+        let ended = wait(&mut child, self.timeout).inspect_err(|_| {
+            // Nobody else would end it.
+            let _ = child.kill().and_then(|()| child.wait());
+        });
+        match ended.map_err(|error| error.to_string())? {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(status.to_string()),
             None => Err("it has taken too long".to_owned()),

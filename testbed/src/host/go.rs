@@ -47,7 +47,7 @@ fn toolchain() -> Result<PathBuf, PackageError> {
     let build = project::build();
     let unpacked = tempfile::tempdir_in(&build).map_err(at(&build))?;
     suite.unpack_only(&names, unpacked.path())?;
-    fs::rename(unpacked.keep(), &folder).map_err(at(&folder))?;
+    fs::rename(unpacked.path(), &folder).map_err(at(&folder))?;
     find(&folder)
         .map_err(at(&folder))?
         .ok_or_else(|| PackageError::Unknown {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address;
 use super::port::Publish;
-use crate::spec::NetworkSpec;
+use crate::spec::{NetworkSpec, is_default};
 
 /// The bridge of the network of all nodes.
 pub const BRIDGE: &str = "insula0";
@@ -32,15 +32,11 @@ pub struct Networking {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Ipv4Addr>,
     /// How long the base looks for packets before it waits, in microseconds.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub poll_us: u32,
     /// Its network, if that is not the one of all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub named: Option<NamedNetwork>,
-}
-
-fn is_none(poll_us: &u32) -> bool {
-    *poll_us == 0
 }
 
 /// A network with a name.

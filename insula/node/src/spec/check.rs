@@ -14,7 +14,7 @@ use crate::cores::CoreRequest;
 use crate::isolation::Isolation;
 use crate::shared_core::{CORE_SHARE_MAX, ShareBy};
 
-/// Longest time that the base looks for packets of a node before it waits: longer is no shorter way.
+/// Longest time that the base may look for packets of a node: a core of it does nothing else meanwhile.
 const NETWORK_POLL_MAX_US: u32 = 1_000_000;
 
 impl NodeSpec {
