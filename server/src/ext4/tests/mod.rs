@@ -7,10 +7,12 @@ mod large;
 mod made;
 mod tools;
 
+use nix::errno::Errno;
 use proptest::prelude::*;
 
 use super::Ext4;
 use crate::block::recorder::Recorder;
+use crate::block::{Access, BlockDevice, DeviceError};
 use crate::files::tests::calls::{Calls, Outcome, Step};
 use crate::files::tests::served::Served;
 use crate::files::tests::{are_alike, cases, mapped, one_file, step};
@@ -100,6 +102,54 @@ fn what_is_read_in_order_is_read_ahead() {
         reads < 10 && asked < 10,
         "{reads} accesses, {asked} requests"
     );
+}
+
+/// A device that reads no more than a block at once.
+#[derive(Debug)]
+struct BlockByBlock(Recorder);
+
+impl BlockDevice for BlockByBlock {
+    fn block_size(&self) -> usize {
+        self.0.block_size()
+    }
+
+    fn block_count(&self) -> u64 {
+        self.0.block_count()
+    }
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        match to.len() > 4096 {
+            true => Err(DeviceError {
+                access: Access::Read(block),
+                errno: Errno::EIO,
+            }),
+            false => self.0.read(block, to),
+        }
+    }
+
+    fn write(&mut self, block: u64, from: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(block, from)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.0.flush()
+    }
+}
+
+/// What could not be read ahead is read when it is asked for.
+#[test]
+fn reading_ahead_may_fail() {
+    if !tools::are_here() {
+        return;
+    }
+    let mut written = Served::on(mount(&tools::empty(0)));
+    written.play(&Step::Open("a".into(), 2, 1));
+    written.play(&Step::Write(0, 100_000, 7));
+    let image = written.end().unmount().unwrap().content();
+    let device = BlockByBlock(Recorder::new(&image));
+    let mut served = Served::on(Ext4::mount(device, 4 << 20).unwrap());
+    let content = served.play(&Step::Content("a".into()));
+    assert_eq!(content, Outcome::Bytes(vec![7; 100_000]));
 }
 
 #[test]
