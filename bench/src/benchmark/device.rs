@@ -11,11 +11,10 @@ use testbed::host::root::Root;
 use testbed::node::SPEED;
 
 use super::{Benchmark, Row, Unit};
-use crate::inside::{Inside, lines};
+use crate::inside::{Inside, SPARE_DISK, lines, spare_disk};
 
 const KERNEL: &str = "6.12";
 const NODE: &str = "store";
-const ADDRESS: &str = "0000:01:00.0";
 /// Measurements of the script, in its order.
 const KINDS: [&str; 4] = ["write", "read", "write_4k", "read_4k"];
 /// A round takes some seconds on a quiet machine.
@@ -82,7 +81,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             record(inside, "base", &line)?;
         }
         let words = ["--image", KERNEL, "--cpus", "1", "--memory", "256M"];
-        let device = ["--device", ADDRESS, "--append", "do=disk_speed"];
+        let device = ["--device", SPARE_DISK, "--append", "do=disk_speed"];
         let started = inside
             .command
             .start(NODE, &[&words[..], &device].concat())?;
@@ -96,12 +95,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
 
 /// Output of the script in the base.
 fn in_base() -> Result<Vec<String>, Finding> {
-    // Identified by its serial number: the function's own folder may only have a path to it.
-    let find = "for disk in /sys/block/nvme*; do read -r serial < $disk/device/serial && \
-                [ \"$serial\" = spare ] && [ -b /dev/${disk##*/} ] && echo ${disk##*/}; done";
-    let script = format!(
-        "{SPEED}\nuntil disk=$({find}) && [ -b \"/dev/$disk\" ]; do sleep 0.1; done\nspeed /dev/$disk"
-    );
+    let script = format!("{SPEED}\nspeed {}", spare_disk()?);
     let output = Command::new("busybox")
         .args(["sh", "-c", &script])
         .output()?;

@@ -1,9 +1,10 @@
-//! The emulated disk.
+//! The emulated disks.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testbed::base::Finding;
 
@@ -11,6 +12,33 @@ use testbed::base::Finding;
 const RATE_BYTES: usize = 64 << 20;
 /// Bytes per call: more than the kernel's read-ahead, to have few calls.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// The controller of a disk that the base can give away.
+pub const SPARE_DISK: &str = "0000:01:00.0";
+/// Its serial number, by which it is found: its own folder may only have a path to it.
+const SPARE_SERIAL: &str = "spare";
+/// Time limit for the base's driver to find it.
+const SPARE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Block device of the disk that the base can give away, once the base's driver has found it.
+///
+/// # Errors
+/// When it does not.
+pub fn spare_disk() -> Result<String, Finding> {
+    let began = Instant::now();
+    while began.elapsed() < SPARE_TIMEOUT {
+        for entry in fs::read_dir("/sys/block")? {
+            let entry = entry?;
+            let serial = fs::read_to_string(entry.path().join("device/serial")).unwrap_or_default();
+            let device = Path::new("/dev").join(entry.file_name());
+            if serial.trim() == SPARE_SERIAL && device.exists() {
+                return Ok(device.to_string_lossy().into_owned());
+            }
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Err(Finding::new("the base has not found its spare disk"))
+}
 
 /// Drops the page cache and the caches of names and inodes, so that the next reads come from the
 /// disk.

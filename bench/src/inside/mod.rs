@@ -30,7 +30,7 @@ pub use agent_node::{
 pub use bundle::Bundle;
 pub use container::Container;
 pub use cores::OtherCore;
-pub use disk::{drop_caches, read_rate};
+pub use disk::{SPARE_DISK, drop_caches, read_rate, spare_disk};
 pub use guest::Guest;
 pub use insula::{Command, Start, Timing};
 pub use lines::lines;
@@ -38,7 +38,7 @@ pub use namespace::{NAMESPACE_ADDRESS, in_namespace, make_namespace};
 pub use network_guest::{GUEST_ADDRESS, NetworkGuest};
 pub use others::{Events, Pipes, PolledRings, pin};
 pub use peer::Peer;
-pub use probe::{LwkNode, NODE, PROBE, Place, Round, output, program};
+pub use probe::{LwkNode, NODE, PROBE, Place, Round, measured, output, program};
 pub use ready::{READY, wait_for_line, wait_until_ready};
 
 use crate::microvm::{Executor, Microvm, SHORTER_BOOT};

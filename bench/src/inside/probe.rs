@@ -25,7 +25,6 @@ pub enum Place {
 /// A node of the lightweight kernel, and the program that measures on it, or beside it.
 pub struct LwkNode<'a> {
     inside: &'a Inside,
-    tsc_khz: u32,
 }
 
 /// Median and 99th percentile of a round, in microseconds.
@@ -61,8 +60,7 @@ impl<'a> LwkNode<'a> {
     pub fn start_with(inside: &'a Inside, cores: &str, more: &[&str]) -> Result<Self, Finding> {
         let words = ["--image", "lwk", "--cpu-list", cores, "--memory", "512M"];
         inside.command.start(NODE, &[&words[..], more].concat())?;
-        let tsc_khz = inside.driver.machine()?.0.tsc_khz;
-        Ok(Self { inside, tsc_khz })
+        Ok(Self { inside })
     }
 
     /// Has the probe measure a round.
@@ -70,27 +68,10 @@ impl<'a> LwkNode<'a> {
     /// # Errors
     /// When it fails.
     pub fn round(&self, place: Place, words: &[&str]) -> Result<Round, Finding> {
-        self.measured(program(self.inside, place, &[&[PROBE], words].concat()))
-    }
-
-    /// Runs a command that runs the probe, and returns what that has measured.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn measured(&self, mut command: Command) -> Result<Round, Finding> {
-        let text = succeeded(&mut command)?;
-        let us = |ticks: f64| ticks * 1e3 / f64::from(self.tsc_khz);
-        let ticks: Vec<f64> = text
-            .split_whitespace()
-            .map(str::parse)
-            .collect::<Result<_, _>>()?;
-        let [median, p99] = ticks[..] else {
-            return Err(Finding::new(format!("{PROBE} printed: {text}")));
-        };
-        Ok(Round {
-            median_us: us(median),
-            p99_us: us(p99),
-        })
+        measured(
+            self.inside,
+            program(self.inside, place, &[&[PROBE], words].concat()),
+        )
     }
 
     /// Has the probe do once what the emulator is to count.
@@ -109,6 +90,27 @@ impl<'a> LwkNode<'a> {
     pub fn remove(self) -> Result<(), Finding> {
         self.inside.command.run(&["rm", "--force", NODE]).map(drop)
     }
+}
+
+/// Runs a command that runs the probe, and returns what that has measured.
+///
+/// # Errors
+/// When it fails.
+pub fn measured(inside: &Inside, mut command: Command) -> Result<Round, Finding> {
+    let text = succeeded(&mut command)?;
+    let tsc_khz = f64::from(inside.driver.machine()?.0.tsc_khz);
+    let ticks: Vec<f64> = text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let [median, p99] = ticks[..] else {
+        return Err(Finding::new(format!("{PROBE} printed: {text}")));
+    };
+    let us = |ticks: f64| ticks * 1e3 / tsc_khz;
+    Ok(Round {
+        median_us: us(median),
+        p99_us: us(p99),
+    })
 }
 
 /// Runs a program at that place and returns its output.

@@ -1,10 +1,13 @@
 //! Processes that read and update blocks at the same time.
 
-use testbed::base::{Finding, Shape};
+use testbed::base::Finding;
 use testbed::host::root::Root;
 
 use super::line::line;
-use super::servers::{ALL, Files, SMALL, Servers, measure_each};
+use super::placement::{self, EACH, REPORTED, Texts, named, numbered};
+use super::servers::Way;
+use super::site::{Files, MACHINE, SMALL, Site, served};
+use super::table::Table;
 use crate::benchmark::{Benchmark, Row, Unit};
 use crate::inside::Inside;
 
@@ -12,10 +15,21 @@ use crate::inside::Inside;
 const ACCESSES: usize = 1000;
 /// How many times as many each makes before, while servers find their cores.
 const WARM_ROUNDS: usize = 20;
-/// Numbers of processes.
+/// Numbers of processes, and the one that is reported by itself.
 const PROCESSES: [usize; 4] = [1, 3, 5, 7];
-/// What is compared, by its place among all: ext4 of the base, one core, two, three.
-const PLACES: [usize; 4] = [0, 2, 3, 8];
+const AT_ONCE: usize = 5;
+
+/// Ends of the rows' ids, for those that are at no given place.
+const OTHERS: [(&str, Files); 4] = [
+    ("base", Files::Base),
+    ("delegated", Files::Delegated),
+    ("linux-node", Files::LinuxNode),
+    ("auto", Files::Auto),
+];
+/// The ids by placement.
+const SLOPES: Texts = numbered!("ant-bonnie.", "-slope");
+const INTERCEPTS: Texts = numbered!("ant-bonnie.", "-intercept");
+const TIMES: Texts = numbered!("ant-bonnie.", "-5");
 
 pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     name: "ant-bonnie",
@@ -23,83 +37,132 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     how: "The AnT paper's use of Bonnie: one, three, five and seven processes on one core access random blocks of a file of \
           128 KiB, each tenth access a write; 1,000 accesses each (the paper's: 4,000). Time until the last has ended, for \
           each access of one process: *slope*, what each further process adds, and *intercept*, by least \
-          squares. *Placed by load*: `--place auto`, on three cores, after twenty times as many accesses. The paper's slopes are 155 us on one core and 50 us on three (0.32 of that), and 0.60 of the time at five \
+          squares. On the base and on a Linux node of one core on ext4, on a node of the lightweight kernel by calls to the base \
+          (*delegated*), or by servers that share their cache, in the paper's placements. *Placed by load*: `--place auto`, on four \
+          cores, after twenty times as many accesses. All have the file on the same NVMe disk, in turn. The paper's slopes \
+          are 155 us on one core and 50 us on three (0.32 of that), and 0.60 of the time at five \
           processes; FreeBSD's 0.87. A computer with two processors emulates no more than two busy cores: `ant-path` counts \
           what bounds the slopes.",
-    machine: Shape::USUAL,
+    machine: MACHINE,
     root: Root::Test,
     rounds: 2,
     inside,
     outside: None,
     counted: None,
     series: &[],
-    rows: &[
-        time("ant-bonnie.base-slope", "slope, ext4 of the base, one core").drawn(),
-        time("ant-bonnie.af-slope", "slope, A F on one core")
-            .beside("ant-bonnie.base-slope")
-            .drawn(),
-        time("ant-bonnie.a-f-slope", "slope, A | F")
-            .beside("ant-bonnie.af-slope")
-            .drawn(),
-        time("ant-bonnie.a-f-b-slope", "slope, A | F | B")
-            .beside("ant-bonnie.af-slope")
-            .drawn(),
-        time("ant-bonnie.auto-slope", "slope, placed by load").beside("ant-bonnie.af-slope"),
-        time("ant-bonnie.base-intercept", "intercept, ext4 of the base"),
-        time("ant-bonnie.af-intercept", "intercept, A F"),
-        time("ant-bonnie.a-f-intercept", "intercept, A | F"),
-        time("ant-bonnie.a-f-b-intercept", "intercept, A | F | B"),
-        time("ant-bonnie.auto-intercept", "intercept, placed by load"),
-        time("ant-bonnie.base-5", "5 processes, ext4 of the base"),
-        time("ant-bonnie.af-5", "5 processes, A F").beside("ant-bonnie.base-5"),
-        time("ant-bonnie.a-f-5", "5 processes, A | F").beside("ant-bonnie.af-5"),
-        time("ant-bonnie.a-f-b-5", "5 processes, A | F | B").beside("ant-bonnie.af-5"),
-        time("ant-bonnie.auto-5", "5 processes, placed by load").beside("ant-bonnie.af-5"),
-    ],
+    rows: &ROWS,
 };
 
-const fn time(id: &'static str, what: &'static str) -> Row {
-    Row::time(id, what, "").unit(Unit::Microseconds)
-}
+const ROWS: [Row; 3 * OTHERS.len() + 2 * REPORTED.len() + placement::COUNT] = {
+    const BASE: Option<&str> = Some("ant-bonnie.base-slope");
+    const BASE_5: Option<&str> = Some("ant-bonnie.base-5");
+    const NODE: &str = "ant-bonnie.linux-node-slope";
+    const NODE_FIRST: &str = "ant-bonnie.linux-node-intercept";
+    const NODE_5: &str = "ant-bonnie.linux-node-5";
+    let slopes = (SLOPES, named!("slope, ", ""));
+    let intercepts = (INTERCEPTS, named!("intercept, ", ""));
+    let times = (TIMES, named!("5 processes, ", ""));
+    Table::new(Unit::Microseconds)
+        .peer("ant-bonnie.base-slope", "slope, ext4 of the base", None)
+        .peer(NODE, "slope, ext4 of a Linux node", BASE)
+        .peer("ant-bonnie.delegated-slope", "slope, delegated", BASE)
+        .placements(&REPORTED, slopes, NODE)
+        .peer(
+            "ant-bonnie.auto-slope",
+            "slope, placed by load",
+            Some(SLOPES[0]),
+        )
+        .drawn()
+        .peer(
+            "ant-bonnie.base-intercept",
+            "intercept, ext4 of the base",
+            None,
+        )
+        .peer(NODE_FIRST, "intercept, ext4 of a Linux node", None)
+        .peer(
+            "ant-bonnie.delegated-intercept",
+            "intercept, delegated",
+            None,
+        )
+        .placements(&REPORTED, intercepts, NODE_FIRST)
+        .peer(
+            "ant-bonnie.auto-intercept",
+            "intercept, placed by load",
+            Some(INTERCEPTS[0]),
+        )
+        .peer("ant-bonnie.base-5", "5 processes, ext4 of the base", None)
+        .peer(NODE_5, "5 processes, ext4 of a Linux node", BASE_5)
+        .peer("ant-bonnie.delegated-5", "5 processes, delegated", BASE_5)
+        .placements(&EACH, times, NODE_5)
+        .peer(
+            "ant-bonnie.auto-5",
+            "5 processes, placed by load",
+            Some(TIMES[0]),
+        )
+        .rows()
+};
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    measure_each(inside, &PLACES, |servers, row, files| {
-        measure(inside, servers, row, files)?;
-        // Behind the last of them.
-        match row == ALL[PLACES[PLACES.len() - 1]].0 {
-            true => measure_auto(inside, servers),
-            false => Ok(()),
+    let mut site = Site::new(inside)?;
+    for (row, files) in OTHERS {
+        if files == Files::Auto {
+            let (accesses, most) = ((WARM_ROUNDS * ACCESSES).to_string(), "7");
+            site.probe(files, (&["blocks"], SMALL, &[&accesses, most]))?;
         }
-    })
-}
-
-/// Measures servers that choose their cores, once they have seen the load for a while.
-fn measure_auto(inside: &Inside, servers: &mut Servers<'_>) -> Result<(), Finding> {
-    let (accesses, processes) = ((WARM_ROUNDS * ACCESSES).to_string(), "7");
-    servers.probe(Files::Auto, (&["blocks"], SMALL, &[&accesses, processes]))?;
-    measure(inside, servers, "auto", Files::Auto)
-}
-
-fn measure(
-    inside: &Inside,
-    servers: &mut Servers<'_>,
-    row: &str,
-    files: Files,
-) -> Result<(), Finding> {
-    let mut points = Vec::new();
-    for processes in PROCESSES {
-        let words = [ACCESSES.to_string(), processes.to_string()];
-        let words = [&*words[0], &*words[1]];
-        let round = servers.probe(files, (&["blocks"], SMALL, &words))?;
-        points.push((processes as f64, round.median_us / ACCESSES as f64));
-        if processes == 5 {
-            inside.record(
-                &format!("ant-bonnie.{row}-5"),
-                round.median_us / ACCESSES as f64,
-            )?;
+        for _ in 0..inside.count {
+            let times = measure_all(&mut site, files)?;
+            let name = |what: &str| format!("ant-bonnie.{row}-{what}");
+            let names = [name("slope"), name("intercept"), name("5")];
+            record_line(inside, names.each_ref().map(String::as_str), &times)?;
         }
     }
+    for place in EACH {
+        let files = served(place, Way::Shared);
+        for _ in 0..inside.count {
+            if REPORTED.contains(&place) {
+                let times = measure_all(&mut site, files)?;
+                let names = [SLOPES[place], INTERCEPTS[place], TIMES[place]];
+                record_line(inside, names, &times)?;
+            } else {
+                inside.record(TIMES[place], measure(&mut site, files, AT_ONCE)?)?;
+            }
+        }
+    }
+    site.end()
+}
+
+/// Time of each access by numbers of processes.
+fn measure_all(site: &mut Site<'_>, files: Files) -> Result<[f64; PROCESSES.len()], Finding> {
+    let mut times = [0.0; PROCESSES.len()];
+    for (time, processes) in times.iter_mut().zip(PROCESSES) {
+        *time = measure(site, files, processes)?;
+    }
+    Ok(times)
+}
+
+/// Time of each access of one of so many processes, in microseconds.
+fn measure(site: &mut Site<'_>, files: Files, processes: usize) -> Result<f64, Finding> {
+    let words = [ACCESSES.to_string(), processes.to_string()];
+    let round = site.probe(
+        files,
+        (&["blocks"], SMALL, &words.each_ref().map(String::as_str)),
+    )?;
+    Ok(round.median_us / ACCESSES as f64)
+}
+
+fn record_line(
+    inside: &Inside,
+    [slope_row, intercept_row, row]: [&str; 3],
+    times: &[f64; PROCESSES.len()],
+) -> Result<(), Finding> {
+    let points: Vec<_> = PROCESSES
+        .iter()
+        .zip(times)
+        .map(|(processes, time)| (*processes as f64, *time))
+        .collect();
     let (slope, intercept) = line(&points);
-    inside.record(&format!("ant-bonnie.{row}-slope"), slope)?;
-    inside.record(&format!("ant-bonnie.{row}-intercept"), intercept)
+    inside.record(slope_row, slope)?;
+    inside.record(intercept_row, intercept)?;
+    let alone = PROCESSES.iter().position(|count| *count == AT_ONCE);
+    inside.record(row, times[alone.unwrap_or_default()])
 }

@@ -1,9 +1,11 @@
 //! Reads by their size, and by how the bytes come.
 
-use testbed::base::{Finding, Shape};
+use testbed::base::Finding;
 use testbed::host::root::Root;
 
-use super::servers::{BY_KERNEL, LARGE, Servers};
+use super::placement::ONE_CORE;
+use super::servers::Way;
+use super::site::{LARGE, MACHINE, ONE, Site, served};
 use crate::benchmark::{Benchmark, Row, Unit};
 use crate::inside::Inside;
 
@@ -22,7 +24,7 @@ pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
           and the server has the kernel copy. *Shared*: the kernel copies from the server's pages by itself. *Moved*: no read, but \
           the least that giving pages away would cost: `mremap()` of as many pages, and new ones in their \
           place, each written once, as the server needs them for what it reads next.",
-    machine: Shape::USUAL,
+    machine: MACHINE,
     root: Root::Test,
     rounds: 3,
     inside,
@@ -58,18 +60,18 @@ const fn time(id: &'static str, what: &'static str) -> Row {
 }
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    let mut servers = Servers::start(inside)?;
+    let mut site = Site::new(inside)?;
     for _ in 0..inside.count {
-        for (way, files) in [("copied", BY_KERNEL.copied()), ("shared", BY_KERNEL)] {
+        for (way, files) in [("copied", served(ONE_CORE, Way::Copied)), ("shared", ONE)] {
             for (size, row) in SIZES {
-                let round = servers.probe(files, (&["blocks"], LARGE, &["sized", size]))?;
+                let round = site.probe(files, (&["blocks"], LARGE, &["sized", size]))?;
                 inside.record(&format!("ant-data.{way}-{row}"), round.median_us)?;
             }
         }
         for (size, row) in SIZES {
-            let round = servers.alone(BY_KERNEL, &["moves", size])?;
+            let round = site.alone(ONE, &["moves", size])?;
             inside.record(&format!("ant-data.moved-{row}"), round.median_us)?;
         }
     }
-    servers.end()
+    site.end()
 }

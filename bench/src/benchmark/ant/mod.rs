@@ -7,9 +7,12 @@ mod data;
 mod line;
 mod net;
 mod path;
+mod placement;
 mod postmark;
 mod read;
 mod servers;
+mod site;
+mod table;
 
 pub(super) use bonnie::BENCHMARK as BONNIE;
 pub(super) use bonnieplus::BENCHMARK as BONNIE_PLUS;

@@ -1,10 +1,13 @@
 //! Postmark: mail folders.
 
-use testbed::base::{Finding, Shape};
+use testbed::base::Finding;
 use testbed::host::root::Root;
 
 use super::line::line;
-use super::servers::{Files, Servers, measure_each};
+use super::placement::{REPORTED, Texts, named, numbered};
+use super::servers::Way;
+use super::site::{Files, MACHINE, Site, served};
+use super::table::Table;
 use crate::benchmark::{Benchmark, Row, Unit};
 use crate::inside::Inside;
 
@@ -12,9 +15,19 @@ use crate::inside::Inside;
 const TRANSACTIONS: u32 = 300;
 const FILES: u32 = 50;
 /// Numbers of processes: the paper's are 1 to 7.
-const PROCESSES: [u32; 3] = [1, 3, 5];
-/// What is compared, by its place among all: ext4 of the base, delegated, one core, two, three.
-const PLACES: [usize; 5] = [0, 1, 2, 3, 8];
+const PROCESSES: [u32; 4] = [1, 3, 5, 7];
+/// Ends of the rows' ids, for those that are at no given place.
+const OTHERS: [(&str, Files); 4] = [
+    ("base", Files::Base),
+    ("delegated", Files::Delegated),
+    ("linux-node", Files::LinuxNode),
+    ("auto", Files::Auto),
+];
+/// The ids by placement: of one process, of what each further adds, and of one with Postmark's own defaults.
+const ONES: Texts = numbered!("ant-postmark.", "-1");
+const SLOPES: Texts = numbered!("ant-postmark.", "-slope");
+const INTERCEPTS: Texts = numbered!("ant-postmark.", "-intercept");
+const DEFAULTS: Texts = numbered!("ant-postmark.", "-defaults");
 /// Starts processes, each in a folder of its own, and waits for all: `$0` is the folder of the files, `$1` the number of
 /// processes, `$2` of files, `$3` of transactions.
 const SCRIPT: &str = "for each in $(seq $1); do
@@ -24,79 +37,141 @@ const SCRIPT: &str = "for each in $(seq $1); do
   postmark $0/set$each > /dev/null &
 done
 wait";
+/// The same of one process with Postmark's own defaults: so many transactions, on as many files.
+const DEFAULT_TRANSACTIONS: u32 = 500;
+const DEFAULT_SCRIPT: &str = "mkdir -p $0/mail && printf 'set location %s\nrun\nquit\n' $0/mail > $0/set && \
+                              postmark $0/set > /dev/null";
 
 pub(in super::super) const BENCHMARK: Benchmark = Benchmark {
     name: "ant-postmark",
     title: "Postmark, by the placement of its servers",
     how: "Debian's Postmark, unmodified: 300 transactions on 50 files of 500 to 9,770 bytes, which create, delete, read \
-          and append; 1, 3 and 5 processes on one core, each with a folder of its own. Time from the start of the first to \
+          and append; 1, 3, 5 and 7 processes on one core, each with a folder of its own. Time from the start of the first to \
           the end of the last, for each transaction of one process, files made before and deleted after included: \
-          *slope*, what each further process adds, and *intercept*, by least squares. On the base on ext4 of its root disk, \
+          *slope*, what each further process adds, and *intercept*, by least squares. *Defaults*: one process \
+          with Postmark's own, 500 transactions on 500 files. On the base and on a Linux node of one core on ext4, \
           on a node of the lightweight kernel by calls to the base (*delegated*), or with a file server (*F*) that has all in \
-          its cache and a block server (*B*), by their cores. A computer with two processors emulates no more than two busy \
-          cores.",
-    machine: Shape::USUAL,
+          its cache, a block server (*B*) and a disk driver (*D*), in the AnT paper's placements, or placed by their load on four \
+          cores. All have the same NVMe disk, in turn. A computer with two processors emulates no more than two busy cores.",
+    machine: MACHINE,
     root: Root::Test,
-    rounds: 2,
+    rounds: 1,
     inside,
     outside: None,
     counted: None,
     series: &[],
-    rows: &[
-        time("ant-postmark.base-1", "1 process, ext4 of the base").drawn(),
-        time("ant-postmark.delegated-1", "1 process, delegated")
-            .beside("ant-postmark.base-1")
-            .drawn(),
-        time("ant-postmark.af-1", "1 process, A F on one core")
-            .beside("ant-postmark.base-1")
-            .drawn(),
-        time("ant-postmark.a-f-1", "1 process, A | F")
-            .beside("ant-postmark.af-1")
-            .drawn(),
-        time("ant-postmark.a-f-b-1", "1 process, A | F | B")
-            .beside("ant-postmark.af-1")
-            .drawn(),
-        time(
-            "ant-postmark.base-slope",
-            "slope, ext4 of the base, one core",
-        ),
-        time("ant-postmark.delegated-slope", "slope, delegated").beside("ant-postmark.base-slope"),
-        time("ant-postmark.af-slope", "slope, A F on one core").beside("ant-postmark.base-slope"),
-        time("ant-postmark.a-f-slope", "slope, A | F").beside("ant-postmark.af-slope"),
-        time("ant-postmark.a-f-b-slope", "slope, A | F | B").beside("ant-postmark.af-slope"),
-        time("ant-postmark.base-intercept", "intercept, ext4 of the base"),
-        time("ant-postmark.delegated-intercept", "intercept, delegated"),
-        time("ant-postmark.af-intercept", "intercept, A F"),
-        time("ant-postmark.a-f-intercept", "intercept, A | F"),
-        time("ant-postmark.a-f-b-intercept", "intercept, A | F | B"),
-    ],
+    rows: &ROWS,
 };
 
-const fn time(id: &'static str, what: &'static str) -> Row {
-    Row::time(id, what, "").unit(Unit::Microseconds)
-}
+const ROWS: [Row; 4 * (OTHERS.len() + REPORTED.len())] = {
+    const BASE: [Option<&str>; 3] = [
+        Some("ant-postmark.base-1"),
+        Some("ant-postmark.base-slope"),
+        Some("ant-postmark.base-defaults"),
+    ];
+    const NODE: [&str; 4] = [
+        "ant-postmark.linux-node-1",
+        "ant-postmark.linux-node-slope",
+        "ant-postmark.linux-node-intercept",
+        "ant-postmark.linux-node-defaults",
+    ];
+    Table::new(Unit::Microseconds)
+        .peer("ant-postmark.base-1", "1 process, ext4 of the base", None)
+        .peer(NODE[0], "1 process, ext4 of a Linux node", BASE[0])
+        .peer("ant-postmark.delegated-1", "1 process, delegated", BASE[0])
+        .placements(&REPORTED, (ONES, named!("1 process, ", "")), NODE[0])
+        .peer(
+            "ant-postmark.auto-1",
+            "1 process, placed by load",
+            Some(ONES[0]),
+        )
+        .drawn()
+        .peer("ant-postmark.base-slope", "slope, ext4 of the base", None)
+        .peer(NODE[1], "slope, ext4 of a Linux node", BASE[1])
+        .peer("ant-postmark.delegated-slope", "slope, delegated", BASE[1])
+        .placements(&REPORTED, (SLOPES, named!("slope, ", "")), NODE[1])
+        .peer(
+            "ant-postmark.auto-slope",
+            "slope, placed by load",
+            Some(SLOPES[0]),
+        )
+        .peer(
+            "ant-postmark.base-intercept",
+            "intercept, ext4 of the base",
+            None,
+        )
+        .peer(NODE[2], "intercept, ext4 of a Linux node", None)
+        .peer(
+            "ant-postmark.delegated-intercept",
+            "intercept, delegated",
+            None,
+        )
+        .placements(&REPORTED, (INTERCEPTS, named!("intercept, ", "")), NODE[2])
+        .peer(
+            "ant-postmark.auto-intercept",
+            "intercept, placed by load",
+            Some(INTERCEPTS[0]),
+        )
+        .peer(
+            "ant-postmark.base-defaults",
+            "defaults, ext4 of the base",
+            None,
+        )
+        .peer(NODE[3], "defaults, ext4 of a Linux node", BASE[2])
+        .peer(
+            "ant-postmark.delegated-defaults",
+            "defaults, delegated",
+            BASE[2],
+        )
+        .placements(&REPORTED, (DEFAULTS, named!("defaults, ", "")), NODE[3])
+        .peer(
+            "ant-postmark.auto-defaults",
+            "defaults, placed by load",
+            Some(DEFAULTS[0]),
+        )
+        .rows()
+};
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
-    measure_each(inside, &PLACES, |servers, row, files| {
-        measure(inside, servers, row, files)
-    })
+    let mut site = Site::new(inside)?;
+    for (row, files) in OTHERS {
+        let name = |what: &str| format!("ant-postmark.{row}-{what}");
+        let names = ["1", "slope", "intercept", "defaults"].map(name);
+        measure(
+            inside,
+            &mut site,
+            files,
+            names.each_ref().map(String::as_str),
+        )?;
+    }
+    for place in REPORTED {
+        let names = [ONES, SLOPES, INTERCEPTS, DEFAULTS].map(|ids| ids[place]);
+        measure(inside, &mut site, served(place, Way::Shared), names)?;
+    }
+    site.end()
 }
 
 fn measure(
     inside: &Inside,
-    servers: &mut Servers<'_>,
-    row: &str,
+    site: &mut Site<'_>,
     files: Files,
+    [one_row, slope_row, intercept_row, defaults_row]: [&str; 4],
 ) -> Result<(), Finding> {
-    let mut points = Vec::new();
-    for processes in PROCESSES {
-        let words = [processes, FILES, TRANSACTIONS].map(|number| number.to_string());
-        let took = servers.script(files, SCRIPT, &words.each_ref().map(String::as_str))?;
-        let each_us = took.as_secs_f64() * 1e6 / f64::from(TRANSACTIONS);
-        points.push((f64::from(processes), each_us));
+    for _ in 0..inside.count {
+        let mut points = Vec::new();
+        for processes in PROCESSES {
+            let words = [processes, FILES, TRANSACTIONS].map(|number| number.to_string());
+            let took = site.script(files, SCRIPT, &words.each_ref().map(String::as_str))?;
+            let each_us = took.as_secs_f64() * 1e6 / f64::from(TRANSACTIONS);
+            points.push((f64::from(processes), each_us));
+        }
+        let (slope, intercept) = line(&points);
+        inside.record(one_row, points[0].1)?;
+        inside.record(slope_row, slope)?;
+        inside.record(intercept_row, intercept)?;
+        let took = site.script(files, DEFAULT_SCRIPT, &[])?;
+        let each_us = took.as_secs_f64() * 1e6 / f64::from(DEFAULT_TRANSACTIONS);
+        inside.record(defaults_row, each_us)?;
     }
-    let (slope, intercept) = line(&points);
-    inside.record(&format!("ant-postmark.{row}-1"), points[0].1)?;
-    inside.record(&format!("ant-postmark.{row}-slope"), slope)?;
-    inside.record(&format!("ant-postmark.{row}-intercept"), intercept)
+    Ok(())
 }
