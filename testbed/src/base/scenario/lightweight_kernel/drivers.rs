@@ -42,6 +42,8 @@ const MOUNTED: &str = "/tmp/mounted";
 /// Leaves files of some kinds, synced.
 const LEAVE: &str = "cd /tmp/served && mkdir -p lost+found && cp -a /etc/apt . && seq 1 60000 > numbers && \
                      ln -s numbers link && truncate -s 8M sparse && echo end >> sparse && sync numbers sparse";
+/// Options of a server whose files are of threads on a core each.
+const SHARDS: [&str; 2] = ["--shards", "2"];
 /// Writes without end, beside these files, until its server dies.
 const WRITE: &str =
     "cd /tmp/served && while seq 1 20000 > new && sync new && mv new old; do :; done";
@@ -69,10 +71,10 @@ fn play(context: &Context) -> Result<(), Finding> {
     })
 }
 
-/// A node that loses its power under writes leaves what was synced, and a journal that Linux replays.
+/// A node that loses its power under writes leaves what was synced, and a journal that Linux replays. Its server has shards.
 fn is_powered_off(left: &str) -> Result<(), Finding> {
     insula(&RUN)?;
-    let mut server = start()?;
+    let mut server = start(&SHARDS)?;
     let mut writer = write()?;
     std::thread::sleep(Duration::from_millis(1000));
     insula(&["rm", "--force", NODE])?;
@@ -92,7 +94,7 @@ fn is_powered_off(left: &str) -> Result<(), Finding> {
 
 /// Files survive a server that is killed while it writes. Returns what is there at the end.
 fn serve_and_die(context: &Context) -> Result<String, Finding> {
-    let mut server = start()?;
+    let mut server = start(&[])?;
     is_taken()?;
     insula(&there(LEAVE))?;
     let listing = format!("cd /tmp/served && {LIST}");
@@ -105,7 +107,7 @@ fn serve_and_die(context: &Context) -> Result<String, Finding> {
         server.wait()?;
         writer.kill()?;
         writer.wait()?;
-        server = start()?;
+        server = start(&[])?;
         let found = insula(&there(&listing))?;
         assert_equal("what a killed server has left", &found, &left)?;
     }
@@ -115,10 +117,11 @@ fn serve_and_die(context: &Context) -> Result<String, Finding> {
     Ok(left)
 }
 
-/// Starts a server on the disk, and waits until it serves.
-fn start() -> Result<Child, Finding> {
+/// Starts a server on the disk, with further options, and waits until it serves.
+fn start(options: &[&str]) -> Result<Child, Finding> {
     let device = format!("nvme:{DISK}");
     let words = ["exec", NODE, "--", FILES, "ext4", "--device", &device];
+    let words = [&words[..], options].concat();
     let mut server = command(&words).stdin(Stdio::null()).spawn()?;
     wait_for("the file server", || {
         if let Some(status) = server.try_wait()? {

@@ -19,7 +19,7 @@ while True:
     while time.monotonic() < until:
         open('/tmp/served/read').read()
     time.sleep(0.06)";
-const COMPUTES: &str = "while :; do :; done";
+pub(super) const COMPUTES: &str = "while :; do :; done";
 
 pub(super) fn play() -> Result<(), Finding> {
     fs::create_dir_all(MOUNT)?;
@@ -48,7 +48,7 @@ pub(super) fn play() -> Result<(), Finding> {
 }
 
 /// Starts a program on a core of the node, which has the server's files.
-fn run_on(core: u32, words: &[&str]) -> Result<Child, Finding> {
+pub(super) fn run_on(core: u32, words: &[&str]) -> Result<Child, Finding> {
     let core = core.to_string();
     let mounted = format!("{MOUNT}={NAME}");
     let exec = [
@@ -58,7 +58,7 @@ fn run_on(core: u32, words: &[&str]) -> Result<Child, Finding> {
     Ok(command.stdin(Stdio::null()).spawn()?)
 }
 
-fn end(program: &mut Child) -> Result<(), Finding> {
+pub(super) fn end(program: &mut Child) -> Result<(), Finding> {
     program.kill()?;
     program.wait()?;
     Ok(())

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Stdio;
 
+use serde_json::Value;
+
 use super::on_disk::{IMAGE, by_linux, run};
+use super::placed::{COMPUTES, end, run_on};
 use super::{FILES, NODE, SCRIPTS, SERVED, cached, prints_the_same, there};
 use crate::base::support::insula_command::{
     assert_equal, command, insula, insula_json, numbers, text, try_insula, wait_for,
@@ -24,6 +27,10 @@ const PLACES: [(&str, &str, [u32; 3]); 4] = [
     ("file", "1", [1, 1, 1]),
     ("file", "0-2", [0, 1, 2]),
 ];
+/// Names of the shards.
+const SHARDS: [&str; 2] = ["file.1", "file.2"];
+/// Writes to a file as fast as it can.
+const WRITES: &str = "exec > /tmp/served/own; while :; do echo line; done";
 const LIST: &str = "find . -path ./lost+found -o -type f -exec sha256sum {} + | sort";
 
 pub(super) fn play(context: &Context) -> Result<(), Finding> {
@@ -49,13 +56,18 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     are_on([0, 1, 2])?;
     assert_equal("after a restart", &insula(&there(SERVED, &list))?, &before)?;
     insula(&["servers", "stop", NODE, "file"])?;
+    insula(&[&start[..4], &["--place", "auto", "--", FILES], &disk].concat())?;
+    serves()?;
+    choose_their_cores()?;
+    insula(&there(SERVED, "rm /tmp/served/own && sync /tmp/served"))?;
+    insula(&["servers", "stop", NODE, "file"])?;
     run("e2fsck", &["-fn", IMAGE])?;
     assert_equal("what Linux finds", &by_linux(LIST)?, &before)?;
     Ok(fs::remove_file(IMAGE)?)
 }
 
 /// The server and its shards, by name.
-fn all() -> Result<BTreeMap<String, serde_json::Value>, Finding> {
+fn all() -> Result<BTreeMap<String, Value>, Finding> {
     let listed = insula_json(&["servers", "ls", "--json", NODE])?;
     let listed = listed.as_array().into_iter().flatten();
     Ok(listed
@@ -82,6 +94,38 @@ fn are_on(cores: [u32; 3]) -> Result<(), Finding> {
         |name: &str| found[name]["pid"] == found["file"]["pid"] && found[name]["threads"] == 1;
     Finding::unless(is_one("file.1") && is_one("file.2"), || {
         format!("{found:?}")
+    })
+}
+
+/// Their cores are chosen: the shard whose file a program writes is neither on that program's core, which it has no rest of,
+/// nor stays on one where another program computes.
+fn choose_their_cores() -> Result<(), Finding> {
+    wait_for("each is on one core", || {
+        let found = all()?;
+        let is_placed = |one: &Value| numbers(&one["cpus"]).len() == 1;
+        Ok(found.values().all(is_placed).then_some(()))
+    })?;
+    let before = all()?;
+    let mut writer = run_on(0, &["sh", "-c", WRITES])?;
+    let name = wait_for("the shard that has the file", || {
+        let found = all()?;
+        let received = |all: &BTreeMap<String, Value>, name: &str| all[name]["received"].as_u64();
+        let is_busy =
+            |name: &&str| received(&found, name) > received(&before, name).map(|one| one + 100);
+        Ok(SHARDS.into_iter().find(is_busy))
+    })?;
+    let core = place_when(name, "it is not where the writer is", |core| core != 0)?;
+    let mut computes = run_on(core, &["sh", "-c", COMPUTES])?;
+    place_when(name, "it has left a busy core", |other| other != core)?;
+    end(&mut computes)?;
+    end(&mut writer)
+}
+
+/// Waits until a thread of the server is on a core that is right. Returns it.
+fn place_when(name: &str, what: &str, is_right: impl Fn(u32) -> bool) -> Result<u32, Finding> {
+    wait_for(what, || {
+        let cpus = numbers(&all()?[name]["cpus"]);
+        Ok(cpus.first().copied().filter(|&core| is_right(core)))
     })
 }
 
