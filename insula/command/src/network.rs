@@ -33,6 +33,7 @@ fn create(context: &Context, options: NetworkCreate) -> Result<(), Failure> {
         subnet: options.subnet,
         internal: options.internal,
         project: None,
+        file: None,
     };
     let created = networks::create(&context.driver()?, &context.root, &request)?;
     match json {

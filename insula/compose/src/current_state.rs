@@ -12,7 +12,7 @@ use insula_image::{self as image, Description};
 use insula_node::attachment::{DiskFile, Networking};
 use insula_node::cores::Cores;
 use insula_node::device::PciAddress;
-use insula_node::networks::Networks;
+use insula_node::networks::{NetworkDefinition, Networks};
 use insula_node::{Claims, Described, Handle};
 
 /// The machine's state at one moment.
@@ -128,10 +128,9 @@ impl CurrentState {
     }
 
     /// The networks that a project has created.
-    pub fn networks_of(&self, project: &Name) -> impl Iterator<Item = &Name> {
+    pub fn networks_of(&self, project: &Name) -> impl Iterator<Item = &NetworkDefinition> {
         let all = self.networks.named.iter();
-        let its = all.filter(move |network| network.project.as_ref() == Some(project));
-        its.map(|network| &network.network.name)
+        all.filter(move |network| network.project.as_ref() == Some(project))
     }
 
     /// The images that a project has added.

@@ -97,11 +97,13 @@ fn check(current: &CurrentState, scope: &Scope) -> Result<(), Error> {
     let Some(file) = &scope.file else {
         return Ok(());
     };
-    let mut made = current
-        .nodes_of(&scope.name)
-        .filter_map(|(_, node)| node.described.as_ref());
-    match made.find(|by| by.file != *file) {
-        Some(by) => Err(other_file(&scope.name, &by.file, file)),
+    let nodes = current.nodes_of(&scope.name);
+    let of_nodes = nodes.filter_map(|(_, node)| Some(&node.described.as_ref()?.file));
+    let networks = current.networks_of(&scope.name);
+    let of_networks = networks.filter_map(|network| network.file.as_ref());
+    let mut files = of_nodes.chain(of_networks);
+    match files.find(|by| *by != file) {
+        Some(by) => Err(other_file(&scope.name, by, file)),
         None => Ok(()),
     }
 }

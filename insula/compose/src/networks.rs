@@ -113,7 +113,7 @@ fn others_kept(error: Error) -> Error {
     error.leaving("no node was touched; images and networks that were added before it are kept")
 }
 
-/// Plans all networks.
+/// Plans all networks. Returns those that there will be, too.
 ///
 /// # Errors
 /// All errors in them.
@@ -121,7 +121,7 @@ pub(super) fn steps(
     root: &Root,
     projects: &[Project],
     current: &CurrentState,
-) -> Result<Vec<NetworkStep>, Vec<Diagnostic>> {
+) -> Result<(Vec<NetworkStep>, Networks), Vec<Diagnostic>> {
     let mut planner = Planner {
         root,
         current,
@@ -149,9 +149,12 @@ pub(super) fn steps(
     for project in projects {
         let gone = removable(&project.name, current);
         let gone = gone.filter(|name| !planner.wanted.contains_key(name) && !named.contains(name));
-        steps.extend(gone.map(|name| NetworkStep::removal(name, &project.name)));
+        for name in gone.collect::<Vec<_>>() {
+            planner.remove(name);
+            steps.push(NetworkStep::removal(name, &project.name));
+        }
     }
-    Ok(steps)
+    Ok((steps, planner.networks))
 }
 
 /// The networks that a project has created, except those with nodes of other projects.
@@ -163,31 +166,16 @@ pub(super) fn removable<'a>(
         let mut nodes = current.nodes_on(name);
         nodes.any(|(_, node)| node.project() != Some(project.as_str()))
     };
-    current
-        .networks_of(project)
-        .filter(move |name| !is_used(name))
-}
-
-/// The networks that there are once `steps` are done.
-pub(super) fn planned(steps: &[NetworkStep], current: &CurrentState) -> Networks {
-    let mut networks = current.networks.clone();
-    for step in steps {
-        if !matches!(step.action, NetworkAction::Keep) {
-            let is_other = |one: &NetworkDefinition| one.network.name != step.name;
-            networks.named.retain(is_other);
-        }
-        if let NetworkAction::Add(planned) | NetworkAction::Replace(planned) = &step.action {
-            networks.named.push(planned.clone());
-        }
-    }
-    networks
+    let networks = current.networks_of(project);
+    let names = networks.map(|network| &network.network.name);
+    names.filter(move |name| !is_used(name))
 }
 
 /// Plans one network after the other.
 struct Planner<'a> {
     root: &'a Root,
     current: &'a CurrentState,
-    /// Those that there are, and those planned so far.
+    /// Those that there will be by what is planned so far.
     networks: Networks,
     /// Those that files have described so far.
     wanted: BTreeMap<&'a Name, &'a WantedNetwork>,
@@ -233,13 +221,18 @@ impl<'a> Planner<'a> {
                     return Err(refused(message, hint));
                 }
                 None => {
-                    let is_other = |one: &NetworkDefinition| one.network.name != *name;
-                    self.networks.named.retain(is_other);
+                    self.remove(name);
                     NetworkAction::Replace(self.define(project, network)?)
                 }
             },
         };
         Ok(Some(action))
+    }
+
+    /// There will be none of that name.
+    fn remove(&mut self, name: &Name) {
+        let named = &mut self.networks.named;
+        named.retain(|one| one.network.name != *name);
     }
 
     /// What a network is to be that is created.
@@ -253,6 +246,7 @@ impl<'a> Planner<'a> {
             subnet: network.subnet,
             internal: network.internal,
             project: Some(project.name.clone()),
+            file: Some(project.path.clone()),
         };
         let planned = self.networks.plan(self.root, &request).map_err(|error| {
             let at = network.spans.at(error.option);

@@ -82,13 +82,13 @@ impl Plan {
         let images = images::steps(root, projects, current).map_err(PlanError)?;
         let built_in = images::built_in(projects);
         let startable = images::startable(&images, current, built_in.as_ref());
-        let networks = networks::steps(root, projects, current).map_err(PlanError)?;
+        let (networks, planned) = networks::steps(root, projects, current).map_err(PlanError)?;
         let machine = nodes::Machine {
             root,
             current,
             images: &startable,
             images_size: images::size(&images),
-            networks: &networks::planned(&networks, current),
+            networks: &planned,
         };
         let nodes = nodes::steps(projects, &machine);
         let nodes = nodes.map_err(PlanError)?;

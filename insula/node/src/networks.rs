@@ -97,6 +97,7 @@ pub fn create_planned(
         subnet: Some(*subnet),
         internal: *internal,
         project: planned.project.clone(),
+        file: planned.file.clone(),
     };
     let now = Networks::read(root, &all(driver)?)?.plan(root, &request)?;
     if now.network.bridge != *bridge {

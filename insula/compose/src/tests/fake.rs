@@ -12,10 +12,9 @@ use insula_node::cores::{ChosenCore, CoreRequest, Cores};
 use insula_node::networks::Networks;
 use tempfile::TempDir;
 
-use crate::networks::planned;
 use crate::{
-    CurrentNode, CurrentState, Diagnostic, ImageAction, NodeAction, Plan, PlanError, Project,
-    RunState, Source,
+    CurrentNode, CurrentState, Diagnostic, ImageAction, NetworkAction, NodeAction, Plan, PlanError,
+    Project, RunState, Source,
 };
 
 /// A tree with two installed kernels and, in `shop/`, files that an `insula.toml` there may name.
@@ -176,7 +175,15 @@ pub(super) fn carried_out(current: &CurrentState, plan: &Plan) -> CurrentState {
             }
         }
     }
-    after.networks = planned(&plan.networks, current);
+    let named = &mut after.networks.named;
+    for step in &plan.networks {
+        if !matches!(step.action, NetworkAction::Keep) {
+            named.retain(|one| one.network.name != step.name);
+        }
+        if let NetworkAction::Add(network) | NetworkAction::Replace(network) = &step.action {
+            named.push(network.clone());
+        }
+    }
     for step in &plan.nodes {
         if !matches!(step.action, NodeAction::Keep)
             && let Some(gone) = after.nodes.remove(&step.name)

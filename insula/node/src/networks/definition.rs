@@ -35,6 +35,8 @@ pub struct NetworkRequest {
     pub internal: bool,
     /// The project whose file describes it.
     pub project: Option<Name>,
+    /// The file.
+    pub file: Option<PathBuf>,
 }
 
 /// What a network is, as its file has it.
@@ -46,6 +48,9 @@ pub struct NetworkDefinition {
     /// The project whose file describes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Name>,
+    /// The file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     pub(super) created_unix_s: u64,
 }
 
@@ -111,6 +116,7 @@ impl Networks {
                 internal: request.internal,
             },
             project: request.project.clone(),
+            file: request.file.clone(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),
         })
     }
@@ -227,6 +233,7 @@ pub(super) mod tests {
                 internal: false,
             },
             project: None,
+            file: None,
             created_unix_s: 7,
         }
     }
@@ -260,6 +267,7 @@ pub(super) mod tests {
             subnet: subnet.map(|text| text.parse().unwrap()),
             internal: true,
             project: Some("shop".parse().unwrap()),
+            file: None,
         };
         let plan = |name, subnet| networks.plan(&tree.root(), &request(name, subnet));
         let front = plan("front", None).unwrap();

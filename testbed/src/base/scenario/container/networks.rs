@@ -273,6 +273,11 @@ fn comes_with_a_file() -> Result<(), Finding> {
     comes_to_get("f", "e", PAGE)?;
     let again = insula(&["up", "--file", &file])?;
     assert_equal("the second time", &again.matches("unchanged").count(), &2)?;
+    // Another file's project that is called the same has no network, also when there is no node any more.
+    let other = format!("{FOLDER}/other.toml");
+    fs::copy(&file, &other)?;
+    insula(&["rm", "--force", "e", "f"])?;
+    try_insula(&["down", "--file", &other])?.refused(1, &[&file])?;
     insula(&["down", "--file", &file])?;
     let left = names(&["network", "ls", "--json"])?;
     Finding::unless(!left.contains(&"shop".to_owned()), || "it is left".into())?;
