@@ -7,6 +7,7 @@ use crate::model::futex::Waiter;
 use crate::model::initial_stack::{Arguments, Strings};
 use crate::model::vma::PAGE;
 use crate::syscall::delegate::finish;
+use crate::syscall::executable;
 use crate::task::flow::Flow;
 use crate::task::loader::ARGUMENTS_MAX;
 use crate::task::thread::Thread;
@@ -76,6 +77,7 @@ fn exec_arguments(thread: &mut Thread, a: [u64; 6]) -> Result<Arguments, Errno> 
         }
         _ => return Err(Errno::ENOENT),
     };
+    let path = executable::followed(thread, &path).unwrap_or(path);
     // As on Linux, a quarter of the stack limit.
     let room = layout::stack_limit(thread) / 4;
     let mut room = room.clamp(ARGUMENTS_MIN, ARGUMENTS_MAX) as usize;

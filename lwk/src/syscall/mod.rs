@@ -13,6 +13,7 @@ pub(crate) mod delegate;
 pub mod dispatch;
 pub mod exception;
 pub(crate) mod exec;
+mod executable;
 pub(crate) mod exit;
 pub(crate) mod file_mapping;
 pub(crate) mod files;

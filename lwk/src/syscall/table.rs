@@ -11,9 +11,9 @@ use crate::model::errno::Errno;
 use crate::syscall::call::{Call, Handler, Kind, MaskArgument, table};
 use crate::syscall::signals::{action, frame, mask, send, signalfd, wait};
 use crate::syscall::{
-    advice, aio, base_mapping, clone, exec, exit, files, fork, futex, io_uring, limits, memory,
-    memory_lock, message, pci, perf, ports, prctl, scheduling, shared_memory, threads, time,
-    timers,
+    advice, aio, base_mapping, clone, exec, executable, exit, files, fork, futex, io_uring, limits,
+    memory, memory_lock, message, pci, perf, ports, prctl, scheduling, shared_memory, threads,
+    time, timers,
 };
 
 /// Finds a call by its number; `None` if neither Linux 6.12 nor this kernel alone has it.
@@ -119,7 +119,7 @@ table! {
     86 link => [delegated],
     87 unlink => [delegated],
     88 symlink => [delegated],
-    89 readlink => [delegated],
+    89 readlink => [local executable::readlink],
     90 chmod => [delegated],
     91 fchmod => [delegated],
     92 chown => [delegated],
@@ -297,7 +297,7 @@ table! {
     264 renameat => [delegated],
     265 linkat => [delegated],
     266 symlinkat => [delegated],
-    267 readlinkat => [delegated],
+    267 readlinkat => [local executable::readlinkat],
     268 fchmodat => [delegated],
     269 faccessat => [delegated],
     270 pselect6 => once [masked_by_structure 5],

@@ -1,6 +1,7 @@
 //! The program loader. Files are read by delegated calls.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -142,6 +143,7 @@ async fn load_image(
     image: Image,
 ) -> Result<(), LoadError> {
     let buffer = top - STACK_SIZE;
+    let executable = path_of(thread, image.file(), buffer).await;
     let program = map_segments(thread, image.program, Some(layout.program())).await?;
     let interpreter = match image.interpreter {
         Some(interpreter) => Some(map_segments(thread, interpreter, None).await?),
@@ -155,7 +157,7 @@ async fn load_image(
     auxiliary_vector.extend(object.map(|at| (auxiliary::SYSINFO_EHDR, at)));
     let random = random_bytes(thread, buffer).await?;
     let (start, bytes) = initial_stack::build(top, arguments, random, &auxiliary_vector)?;
-    save_program_info(thread, &arguments.path, &auxiliary_vector);
+    save_program_info(thread, (&arguments.path, executable), &auxiliary_vector);
     {
         let mut space = thread.process.space();
         space.write(start, &bytes)?;
@@ -165,6 +167,19 @@ async fn load_image(
     registers.rsp = start;
     registers.rip = interpreter.map_or(program.entry, |interpreter| interpreter.entry);
     Ok(())
+}
+
+/// The absolute path of an open file; none where the base shows none.
+async fn path_of(thread: &mut Thread, file: u64, buffer: u64) -> Option<Vec<u8>> {
+    let link = format!("/proc/self/fd/{file}\0").into_bytes();
+    let target = buffer + PAGE;
+    thread.process.space().write(buffer, &link).ok()?;
+    let read = [buffer, target, PAGE, 0, 0, 0];
+    let size = thread.remote_syscall(number::READLINK, read).await.ok()?;
+    let mut path = zeroed(size.min(PAGE) as usize).ok()?;
+    thread.process.space().read(target, &mut path).ok()?;
+    // Others are no files of this root.
+    path.starts_with(b"/").then_some(path)
 }
 
 /// Gets the program's random bytes from the base, and mixes further ones into the kernel's entropy.
@@ -181,13 +196,18 @@ async fn random_bytes(thread: &mut Thread, buffer: u64) -> Result<[u8; 16], Errn
     Ok(programs)
 }
 
-/// Stores what a core file needs.
-fn save_program_info(thread: &Thread, name: &[u8], auxiliary_vector: &[(u64, u64)]) {
+/// Stores what a core file needs, and the program may ask for.
+fn save_program_info(
+    thread: &Thread,
+    (name, executable): (&[u8], Option<Vec<u8>>),
+    auxiliary_vector: &[(u64, u64)],
+) {
     let end = (auxiliary::NULL, 0);
     let program_info = auxiliary_vector.iter().chain([&end]);
     let auxiliary = program_info.flat_map(|&(kind, value)| [kind, value]);
     *thread.process.program_info.lock() = ProgramInfo {
         name: name.to_vec(),
+        executable,
         auxiliary: auxiliary.flat_map(u64::to_le_bytes).collect(),
     };
 }

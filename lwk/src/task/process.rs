@@ -73,14 +73,23 @@ pub struct Process {
 /// A thread that waits until its program has left the node: its state, and its extended state.
 pub(super) type LeftThread = (insula_abi::running::Thread, Vec<u8>);
 
-/// Name and auxiliary vector of a program.
+/// What a program was loaded from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramInfo {
+    /// The path that it was executed by.
     pub(super) name: Vec<u8>,
+    /// The absolute path of its file; none if only the base knows it.
+    pub(super) executable: Option<Vec<u8>>,
+    /// Its auxiliary vector.
     pub(super) auxiliary: Vec<u8>,
 }
 
 impl Process {
+    /// The absolute path of the program's file, if this kernel knows it.
+    pub(crate) fn executable(&self) -> Option<Vec<u8>> {
+        self.program_info.lock().executable.clone()
+    }
+
     pub(super) fn new(pages: ProcessPages, mm: Arc<Mm>) -> Arc<Self> {
         Arc::new(Self {
             pages,

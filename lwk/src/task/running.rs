@@ -56,6 +56,8 @@ async fn take_over_process(thread: &mut Thread) -> Result<Vec<Box<Thread>>, Load
     set_layout(thread, &running);
     *thread.process.program_info.lock() = ProgramInfo {
         name: copied(running.path)?,
+        // Its own process is the proxy.
+        executable: None,
         auxiliary: copied(running.auxiliary)?,
     };
     let mut threads = running.threads();

@@ -31,7 +31,7 @@ use crate::base::scenario::vmcore;
 pub enum ProbeError {
     /// No probe has that name.
     #[error(
-        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | file_pages FOLDER ROUNDS | race FILE ROUNDS | pins ROUNDS | messages KILLS | pci ADDRESS KILLS | pointers | proxy | fuzz SEED ROUNDS"
+        "threads | memory | files | answers FILE | random SEED STEPS | areas | limits | layout | place NAME | deep BYTES | processes | execute | leave | executed PID | close_on_exec | closed | executable | priorities | rseq | registers | balance | mass_kill | signals | restarts | robust_locks | robust_holder FILE PROTOCOL | robust_waiter FILE | jobs | stopped | remote_faults | replaced | shared_files | private_files | merged | forked | late_replies | clocks | nested | locked | huge FOLDER | event_rings | dump START+SIZE... | io_uring | signal_files | others | absent | file_pages FOLDER ROUNDS | race FILE ROUNDS | pins ROUNDS | messages KILLS | pci ADDRESS KILLS | pointers | proxy | fuzz SEED ROUNDS"
     )]
     Unknown,
     /// A call failed unexpectedly.
@@ -72,6 +72,7 @@ pub fn run(words: &[String]) -> Result<(), ProbeError> {
             processes::sharing::executed(pid.parse().map_err(|_| ProbeError::Unknown)?)
         }
         ["close_on_exec"] => processes::close_on_exec::probe(),
+        ["executable"] => processes::executable::probe(),
         ["closed"] => processes::close_on_exec::closed(),
         ["priorities"] => threads::priorities::probe(),
         ["rseq"] => threads::rseq::probe(),

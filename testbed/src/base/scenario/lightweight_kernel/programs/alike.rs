@@ -215,6 +215,7 @@ const ALIKE: &[Program] = &[
     program(&[PROBE, "execute"]),
     program(&[PROBE, "leave"]),
     program(&[PROBE, "close_on_exec"]),
+    program(&[PROBE, "executable"]),
     program(&["/usr/bin/sqlite3", ":memory:", SQL]),
     program(&["/usr/bin/openssl", "dgst", "-sha3-256", "/bin/busybox"]),
     Program {
