@@ -29,9 +29,10 @@ const HANDLED: &str = "10interrupts10store_time";
 /// The only supported architecture.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Files of the package, with their paths in the machine's payload.
-const PACKAGED: [(&str, &str); 4] = [
+const PACKAGED: [(&str, &str); 5] = [
     ("usr/bin/insula", "bin/insula"),
     ("usr/lib/insula/agent", "lib/insula/agent"),
+    ("usr/lib/insula/insula-proxy", "lib/insula/insula-proxy"),
     ("usr/lib/insula/lwk", "lib/insula/lwk"),
     ("usr/lib/insula/vmm", "lib/insula/vmm"),
 ];

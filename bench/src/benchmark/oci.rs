@@ -20,10 +20,16 @@ const KERNEL: &str = "6.12";
 /// The runtime, and what serves a container's files, where the process that stands for it finds it.
 const RUNTIME: &str = "/usr/local/sbin/insula-oci";
 const VIRTIOFSD: (&str, &str) = ("/payload/bin/virtiofsd", "/usr/local/sbin/virtiofsd");
-/// What is compared, with podman's option for the runtime and the containers' size.
-const RUNTIMES: [(&str, &[&str]); 2] = [
-    ("crun", &["--runtime=crun"]),
-    ("insula", &["--runtime=/usr/local/sbin/insula-oci"]),
+const RUNTIME_OPTION: &str = "--runtime=/usr/local/sbin/insula-oci";
+/// What is compared, with podman's option for the runtime, and of `podman run` for the container's kernel.
+const RUNTIMES: [(&str, &str, &[&str]); 3] = [
+    ("crun", "--runtime=crun", &[]),
+    ("insula", RUNTIME_OPTION, &[]),
+    (
+        "lwk",
+        RUNTIME_OPTION,
+        &["--annotation", "run.insula.image=lwk"],
+    ),
 ];
 const SIZE: [&str; 2] = ["--memory", "128m"];
 /// Port of the base that leads to a container's web server.
@@ -31,21 +37,26 @@ const PORT: u16 = 8080;
 /// Time limit for an answer, and the interval of attempts.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(3);
-/// Containers whose memory is measured together.
-const MANY: usize = 2;
+/// Numbers of containers whose memory is measured together.
+const MANY: [usize; 4] = [1, 2, 4, 8];
 
 pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "oci",
     title: "Containers of podman on kernels of their own",
     how: "The same `podman run`, with crun, its usual runtime, and with `insula-oci`: there each container is started on a \
-          Linux node of one core and 128 MiB, from a resident image, and its root is the folder by virtiofs. *true*: from \
+          Linux node of one core and 128 MiB, from a resident image, and its root is the folder by virtiofs; or on a node of the \
+          lightweight kernel of that size (*lwk*), whose calls go to a process that crun has made. *true*: from \
           Enter until podman has removed the container. *First answer*: from Enter until a port that podman publishes \
           (`-p`, netavark) answers an HTTP request. *Memory*: what the base has less available (`MemAvailable`) for each \
-          of two idle containers: with its 128 MiB a node has that of its own kernel, and the base that of its devices' \
+          of so many idle containers: with its 128 MiB a node has that of its own kernel, and the base that of its devices' \
           processes.",
-    machine: Shape::USUAL,
+    machine: Shape {
+        // A core for each of eight containers.
+        cpus: 10,
+        ..Shape::USUAL
+    },
     root: Root::Bench,
-    rounds: 2,
+    rounds: 1,
     inside,
     outside: None,
     counted: None,
@@ -65,6 +76,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         .beside("oci.true.crun")
         .drawn(),
         Row::time(
+            "oci.true.lwk",
+            "true, by insula-oci on lwk",
+            "podman --runtime insula-oci run --annotation run.insula.image=lwk …",
+        )
+        .beside("oci.true.crun")
+        .drawn(),
+        Row::time(
             "oci.answer.crun",
             "first answer, by crun",
             "podman run --rm -p 8080:80 --rootfs FOLDER busybox httpd -f -p 80",
@@ -73,49 +91,110 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Row::time("oci.answer.insula", "first answer, by insula-oci", "")
             .beside("oci.answer.crun")
             .drawn(),
-        Row::time("oci.memory.crun", "memory, by crun", "").unit(Unit::Kibibytes),
-        Row::time("oci.memory.insula", "memory, by insula-oci", "").unit(Unit::Kibibytes),
+        Row::time("oci.answer.lwk", "first answer, by insula-oci on lwk", "")
+            .beside("oci.answer.crun")
+            .drawn(),
+        memory("oci.memory.crun.1", "memory, 1 by crun"),
+        memory("oci.memory.crun.2", "memory, each of 2"),
+        memory("oci.memory.crun.4", "memory, each of 4"),
+        memory("oci.memory.crun.8", "memory, each of 8"),
+        memory("oci.memory.insula.1", "memory, 1 by insula-oci"),
+        memory("oci.memory.insula.2", "memory, each of 2"),
+        memory("oci.memory.insula.4", "memory, each of 4"),
+        memory("oci.memory.insula.8", "memory, each of 8"),
+        memory("oci.memory.lwk.1", "memory, 1 by insula-oci on lwk"),
+        memory("oci.memory.lwk.2", "memory, each of 2"),
+        memory("oci.memory.lwk.4", "memory, each of 4"),
+        memory("oci.memory.lwk.8", "memory, each of 8"),
     ],
 };
+
+const fn memory(id: &'static str, what: &'static str) -> Row {
+    Row::time(id, what, "").unit(Unit::Kibibytes)
+}
 
 fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(IMAGE, KERNEL)?;
     symlink(COMMAND, RUNTIME)?;
     symlink(VIRTIOFSD.0, VIRTIOFSD.1)?;
     for _ in 0..inside.count {
-        for (name, runtime) in RUNTIMES {
-            let took = run(&mut podman_with(runtime, &["run", "--rm"], &["true"]))?;
+        for (name, runtime, kernel) in RUNTIMES {
+            let takes = Runtime { runtime, kernel };
+            let took = run(&mut takes.podman(&["--rm"], &["true"]))?;
             inside.record(&format!("oci.true.{name}"), took)?;
-            inside.record(&format!("oci.answer.{name}"), first_answer(runtime)?)?;
-            inside.record(&format!("oci.memory.{name}"), memory_kib(runtime)?)?;
+            inside.record(&format!("oci.answer.{name}"), takes.first_answer()?)?;
+            for count in MANY {
+                let used = takes.memory_kib(count)?;
+                inside.record(&format!("oci.memory.{name}.{count}"), used)?;
+            }
         }
     }
     fs::remove_file(RUNTIME)?;
     Ok(fs::remove_file(VIRTIOFSD.1)?)
 }
 
-/// `podman` with a runtime: it runs a program of busybox without a network.
-fn podman_with(runtime: &[&str], run: &[&str], program: &[&str]) -> std::process::Command {
-    podman(&[runtime, run, &SIZE, &CONTAINER, &[BUSYBOX], program].concat())
+/// How podman runs containers.
+struct Runtime {
+    runtime: &'static str,
+    kernel: &'static [&'static str],
 }
 
-/// Time from Enter until a web server answers.
-fn first_answer(runtime: &[&str]) -> Result<Duration, Finding> {
-    let publish = ["run", "--rm", "-p", "8080:80"];
-    let program = ["--rootfs", FOLDER, BUSYBOX, "httpd", "-f", "-p", "80"];
-    let enter = Instant::now();
-    let mut container = podman(&[runtime, &publish, &SIZE, &program].concat());
-    let mut container = container.stdin(Stdio::null()).spawn()?;
-    while !answers() {
-        Finding::unless(enter.elapsed() < TIMEOUT, || "no answer".into())?;
-        thread::sleep(INTERVAL);
+impl Runtime {
+    /// `podman run` of a program of busybox without a network.
+    fn podman(&self, options: &[&str], program: &[&str]) -> std::process::Command {
+        let run = [&[self.runtime, "run"], options, self.kernel, &SIZE].concat();
+        podman(&[&run[..], &CONTAINER, &[BUSYBOX], program].concat())
     }
-    let took = enter.elapsed();
-    run(&mut podman(
-        &[runtime, &["stop", "--all", "-t", "0"]].concat(),
-    ))?;
-    container.wait()?;
-    Ok(took)
+
+    fn stop_all(&self) -> Result<(), Finding> {
+        run(&mut podman(&[self.runtime, "stop", "--all", "-t", "0"])).map(drop)
+    }
+
+    /// Time from Enter until a web server answers.
+    fn first_answer(&self) -> Result<Duration, Finding> {
+        let publish = [self.runtime, "run", "--rm", "-p", "8080:80"];
+        let program = ["--rootfs", FOLDER, BUSYBOX, "httpd", "-f", "-p", "80"];
+        let enter = Instant::now();
+        let mut container = podman(&[&publish[..], self.kernel, &SIZE, &program].concat());
+        let mut container = container.stdin(Stdio::null()).spawn()?;
+        while !answers() {
+            Finding::unless(enter.elapsed() < TIMEOUT, || "no answer".into())?;
+            thread::sleep(INTERVAL);
+        }
+        let took = enter.elapsed();
+        self.stop_all()?;
+        container.wait()?;
+        Ok(took)
+    }
+
+    /// Memory that each of several idle containers takes.
+    fn memory_kib(&self, count: usize) -> Result<f64, Finding> {
+        let before = available_kib()?;
+        let mut containers = Vec::new();
+        for index in 0..count {
+            containers.push(self.idle(&format!("idle-{index}"))?);
+        }
+        let used = before - available_kib()?;
+        self.stop_all()?;
+        for mut container in containers {
+            container.wait()?;
+        }
+        Ok(used / count as f64)
+    }
+
+    /// Starts a container, and waits until its program runs.
+    fn idle(&self, name: &str) -> Result<Child, Finding> {
+        let program = ["sh", "-c", "echo ready; exec sleep 100000"];
+        let mut container = self.podman(&["--rm", "--name", name], &program);
+        let mut container = container
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut said = [0; 5];
+        let output = container.stdout.as_mut();
+        output.map_or(Ok(()), |output| output.read_exact(&mut said))?;
+        Ok(container)
+    }
 }
 
 /// Whether a web server answers, whatever it says: it has no page.
@@ -129,39 +208,6 @@ fn answers() -> bool {
         Ok::<_, std::io::Error>(first)
     };
     ask().is_ok_and(|first| first == *b"HTTP/")
-}
-
-/// Memory that each of several idle containers takes.
-fn memory_kib(runtime: &[&str]) -> Result<f64, Finding> {
-    let before = available_kib()?;
-    let mut containers = Vec::new();
-    for index in 0..MANY {
-        let name = format!("idle-{index}");
-        let run = ["run", "--rm", "--name", &name];
-        containers.push(idle(runtime, &run)?);
-    }
-    let used = before - available_kib()?;
-    run(&mut podman(
-        &[runtime, &["stop", "--all", "-t", "0"]].concat(),
-    ))?;
-    for mut container in containers {
-        container.wait()?;
-    }
-    Ok(used / MANY as f64)
-}
-
-/// Starts a container, and waits until its program runs.
-fn idle(runtime: &[&str], run: &[&str]) -> Result<Child, Finding> {
-    let program = ["sh", "-c", "echo ready; exec sleep 100000"];
-    let mut container = podman_with(runtime, run, &program);
-    let mut container = container
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut said = [0; 5];
-    let output = container.stdout.as_mut();
-    output.map_or(Ok(()), |output| output.read_exact(&mut said))?;
-    Ok(container)
 }
 
 fn available_kib() -> Result<f64, Finding> {

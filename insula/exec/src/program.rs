@@ -29,6 +29,9 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between attempts.
 const INTERVAL: Duration = Duration::from_millis(2);
 
+/// Where programs are sought without `PATH`, as by execvp(3).
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
 /// What every error leaves.
 const NOT_STARTED: &str = "nothing was started";
 
@@ -71,6 +74,20 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
     if let Some(directory) = request.directory {
         enter(Path::new(directory))?;
     }
+    resolve(request.words)?;
+    let handle = node::find(driver, request.node)?;
+    if handle.is_paused() {
+        return Err(node::is_paused(request.node));
+    }
+    node::keep_proxy_off_shared_core(&handle);
+    exec_on(handle.node, request)
+}
+
+/// The same on a node that is open, and in this process's directory. It needs no privilege.
+///
+/// # Errors
+/// As of [`exec`].
+pub fn exec_on(node: Node, request: &ProgramRequest) -> Result<Infallible, Error> {
     let (path, executable) = resolve(request.words)?;
     let environment = environment(std::env::vars_os(), request.environment);
     let arguments = arguments(
@@ -79,12 +96,6 @@ pub fn exec(driver: &Driver, request: &ProgramRequest) -> Result<Infallible, Err
         environment.into_iter(),
         (request.mounts, request.network),
     );
-    let handle = node::find(driver, request.node)?;
-    if handle.is_paused() {
-        return Err(node::is_paused(request.node));
-    }
-    node::keep_proxy_off_shared_core(&handle);
-    let node = handle.node;
     let region = ProxyRegion::reserve(arguments.len()).map_err(no_proxy)?;
     let mirror = create_mirror(&node, &region, request.node)?;
     drop(node);
@@ -161,7 +172,8 @@ fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Error> {
             false => Err(not_found(given)),
         };
     }
-    let folders = path.into_iter().flat_map(std::env::split_paths);
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let folders = std::env::split_paths(path);
     let mut candidates = folders.map(|folder| folder.join(given));
     let found = candidates.find(|file| !name.is_empty() && is_program(file));
     found.ok_or_else(|| not_found(given))
@@ -302,6 +314,7 @@ mod tests {
         let path = std::env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
         let found = |name: &str| find(OsStr::new(name), Some(&path));
         assert_eq!(found("program").unwrap(), program);
+        assert!(find(OsStr::new("sh"), None).is_ok());
         for missing in ["data", "", "other", "./program", "/nowhere/program"] {
             assert_eq!(
                 found(missing).unwrap_err().kind,

@@ -26,10 +26,21 @@ pub fn agent() -> PathBuf {
     companion("agent")
 }
 
+/// Path of the program that becomes a program's proxy in a container.
+#[must_use]
+pub fn proxy() -> PathBuf {
+    companion("insula-proxy")
+}
+
 /// The files that are installed with the command, each with its name.
 #[must_use]
-pub fn companions() -> [(&'static str, PathBuf); 3] {
-    [(NAME, path()), ("vmm", monitor()), ("agent", agent())]
+pub fn companions() -> [(&'static str, PathBuf); 4] {
+    [
+        (NAME, path()),
+        ("vmm", monitor()),
+        ("agent", agent()),
+        ("insula-proxy", proxy()),
+    ]
 }
 
 /// Whether an initrd that is recorded as this file was built with the agent.

@@ -25,7 +25,7 @@ mod transfer;
 pub use add::{AddRequest, Initrd, Prepared, add, built_in_description};
 pub use bootable::{Bootable, LoadError};
 pub use build::{BuildFiles, BuildRequest, build, build_initrd};
-pub use built_in::{NAME as BUILT_IN, agent, companions, is_agent};
+pub use built_in::{NAME as BUILT_IN, agent, companions, is_agent, proxy};
 pub use description::{Content, Description, FileRecord, LogSource, Payload, ResidentLayout};
 pub use digest::sha256;
 pub use files::{Files, KernelFile, installed, installed_releases};

@@ -166,6 +166,27 @@ impl Arguments {
         }
     }
 
+    /// The same of `exec`, with these words before the program's.
+    pub(super) fn with_program(&self, words: &[String]) -> Self {
+        let is_operand = |word: &Word| matches!(word, Word::Operand(text) if text != "--");
+        let program = self
+            .rest
+            .iter()
+            .position(is_operand)
+            .map_or(self.rest.len(), |id| id + 1);
+        let (before, after) = self.rest.split_at(program);
+        let words = words.iter().map(|word| Word::Operand(word.into()));
+        Self {
+            rest: before
+                .iter()
+                .cloned()
+                .chain(words)
+                .chain(after.iter().cloned())
+                .collect(),
+            ..self.clone()
+        }
+    }
+
     /// Another verb about a container, with the same options before it.
     pub(super) fn asking(&self, verb: &str, id: &str) -> Self {
         Self {
@@ -267,6 +288,13 @@ mod tests {
 
     fn parse(text: &str) -> Arguments {
         Arguments::parse(text.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn a_program_gets_words_before_it() {
+        let words = ["proxy".to_owned(), "3".to_owned()];
+        let found = parse("exec -t web sh -c true").with_program(&words);
+        assert_eq!(found, parse("exec -t web proxy 3 sh -c true"));
     }
 
     #[test]

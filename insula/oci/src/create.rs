@@ -22,7 +22,7 @@ use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{exit_code, hooks, mount_points, namespaces, no_id, node, own_words};
+use super::{delegated, exit_code, hooks, mount_points, namespaces, no_id, node, own_words};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -36,16 +36,17 @@ const PID_FILE: &str = "--pid-file";
 /// Why it is refused; nothing is left behind.
 pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCode, Error> {
     let bundle = Bundle::read(arguments)?;
+    let driver = Driver::open()?;
+    if delegated::is_meant(&driver, node::image(&bundle.config)?.as_ref())? {
+        return delegated::create(arguments, runtime, (&bundle, &driver));
+    }
     let (record, config) = bundle.container()?;
     if record.member.is_none() {
         check_node(&bundle, &record)?;
     }
     let state = State::of(&bundle.id);
     state.create(&record, &config)?;
-    let pid_file = record.pid_file.as_os_str();
-    let passed = arguments
-        .with_option(PID_FILE, pid_file, &[PID_FILE])
-        .with_option("--bundle", state.path().as_os_str(), &BUNDLE);
+    let passed = bundle.words(arguments, &record);
     let made = bundle
         .make_mount_points()
         .and_then(|()| match arguments.verb.as_str() {
@@ -53,43 +54,40 @@ pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCod
             _ => runtime.run(&passed.words()),
         });
     let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
-    if !is_kept && !is_known(arguments, runtime, &bundle.id) {
+    if !is_kept && !bundle.is_known(arguments, runtime) {
         state.remove(Some(&record));
     }
     Ok(exit_code(made?))
 }
 
 /// Checks that the container's node can be started.
-fn check_node(bundle: &Bundle, record: &Record) -> Result<(), Error> {
+///
+/// # Errors
+/// Why it cannot.
+pub(super) fn check_node(bundle: &Bundle, record: &Record) -> Result<(), Error> {
     if container::names(&Root::default()).contains(&record.node.to_string()) {
         return Err(has_name(&record.node));
     }
     let driver = Driver::open()?;
     let spec = NodeSpec {
-        rootfs: Some(bundle.rootfs.clone()),
+        // It is elsewhere for what stands for the container.
+        rootfs: record.spec.rootfs.is_some().then(|| bundle.rootfs.clone()),
         ..record.spec.clone()
     };
     let request = node::request(&spec, record.kernel.as_ref(), &record.node)?;
     insula_node::check_start(&driver, &Root::default(), &request)
 }
 
-/// Whether the ordinary runtime has the container: then that has its end, and with it what is kept here.
-fn is_known(arguments: &Arguments, runtime: &Runtime, id: &str) -> bool {
-    let asked = arguments.asking("state", id);
-    let answer = runtime.quiet_output(&asked.words());
-    answer.is_ok_and(|answer| answer.status.success())
-}
-
 /// A bundle, as it was read.
-struct Bundle {
-    id: String,
-    path: PathBuf,
-    value: Value,
-    config: Config,
+pub(super) struct Bundle {
+    pub(super) id: String,
+    pub(super) path: PathBuf,
+    pub(super) value: Value,
+    pub(super) config: Config,
     /// The container's root, absolute.
-    rootfs: PathBuf,
+    pub(super) rootfs: PathBuf,
     /// The engine's file for the id of the container's process, absolute.
-    pid_file: Option<PathBuf>,
+    given_pid_file: Option<PathBuf>,
 }
 
 impl Bundle {
@@ -123,7 +121,7 @@ impl Bundle {
             value,
             config,
             rootfs,
-            pid_file: arguments.value(&[PID_FILE]).and_then(absolute),
+            given_pid_file: arguments.value(&[PID_FILE]).and_then(absolute),
         })
     }
 
@@ -169,12 +167,34 @@ impl Bundle {
             mounts: placed,
             hooks: self.config.hooks.clone(),
             base,
-            pid_file: self.pid_file.clone().unwrap_or_else(|| state.pid_file()),
+            pid_file: self.pid_file(),
             name,
             inside: Inside::of(&self.config, member.is_some())?,
             member,
+            is_delegated: false,
         };
         Ok((record, config))
+    }
+
+    /// The file for the id of the container's process.
+    pub(super) fn pid_file(&self) -> PathBuf {
+        let given = self.given_pid_file.clone();
+        given.unwrap_or_else(|| State::of(&self.id).pid_file())
+    }
+
+    /// The command line for the ordinary runtime: of the bundle that is kept.
+    pub(super) fn words(&self, arguments: &Arguments, record: &Record) -> Arguments {
+        let state = State::of(&self.id);
+        arguments
+            .with_option(PID_FILE, record.pid_file.as_os_str(), &[PID_FILE])
+            .with_option("--bundle", state.path().as_os_str(), &BUNDLE)
+    }
+
+    /// Whether the ordinary runtime has the container: then that has its end, and with it what is kept here.
+    pub(super) fn is_known(&self, arguments: &Arguments, runtime: &Runtime) -> bool {
+        let asked = arguments.asking("state", &self.id);
+        let answer = runtime.quiet_output(&asked.words());
+        answer.is_ok_and(|answer| answer.status.success())
     }
 
     /// Makes the folders on which the node's agent mounts, and, if the root is only read later, the places of the mounts.

@@ -1,8 +1,8 @@
 //! `exec`: a further process of a container.
 
-use std::fs;
-use std::path::Path;
-use std::process::ExitCode;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
 
 use insula_base::error::Error;
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ const REPLACED: [&str; 17] = [
     "--user",
     "-u",
 ];
+/// The option that names such a file.
+pub(super) const PROCESS: [&str; 2] = ["--process", "-p"];
 /// Key of the container's process, in the file of the one that stands for it.
 const CONTAINER: &str = "container";
 /// The words for a terminal.
@@ -47,32 +49,62 @@ pub(super) fn exec(
     runtime: &Runtime,
     record: &Record,
 ) -> Result<ExitCode, Error> {
-    let (found, process) = match arguments.value(&["--process", "-p"]) {
-        Some(file) => read(Path::new(file))?,
+    let (found, process) = match described(arguments)? {
+        Some(found) => found,
         None => of_options(arguments, record)?,
     };
     restrictions::of(&process)?;
-    let state = State::of(&record.id);
-    let (mut file, path) = state.new_process_file()?;
-    let name = path.to_string_lossy();
-    let words = own_words(&["exec", &record.id, &name])?;
+    let file = ProcessFile::new(record)?;
+    let words = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
     let found = found.as_object().cloned().unwrap_or_default();
     let mut value = rewrite::process(&found, &process.env, &words);
     value[CONTAINER] = json!(process);
-    let written = serde_json::to_writer(&mut file, &value);
-    let ran = written
-        .map_err(|error| unreadable(&path, error))
-        .and_then(|()| {
-            let passed = arguments.with_id_only();
-            let passed = passed.with_option("--process", path.as_os_str(), &REPLACED);
-            runtime.run_with_signals(&passed.words())
-        });
-    // A process that was started has read it, or is about to.
-    let is_detached = arguments.has(&["--detach", "-d"]);
-    if !is_detached || !ran.as_ref().is_ok_and(std::process::ExitStatus::success) {
-        let _ = fs::remove_file(&path);
-    }
+    let passed = file.describe(&arguments.with_id_only(), &value, &REPLACED);
+    let ran = passed.and_then(|passed| runtime.run_with_signals(&passed.words()));
+    file.forget(arguments, &ran);
     Ok(exit_code(ran?))
+}
+
+/// A file that describes a process to the ordinary runtime.
+pub(super) struct ProcessFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl ProcessFile {
+    pub(super) fn new(record: &Record) -> Result<Self, Error> {
+        let (file, path) = State::of(&record.id).new_process_file()?;
+        Ok(Self { file, path })
+    }
+
+    /// Writes it. Returns the command line that names it, in place of these options.
+    pub(super) fn describe(
+        &self,
+        arguments: &Arguments,
+        process: &Value,
+        replaced: &[&str],
+    ) -> Result<Arguments, Error> {
+        serde_json::to_writer(&self.file, process)
+            .map_err(|error| unreadable(&self.path, error))?;
+        Ok(arguments.with_option(PROCESS[0], self.path.as_os_str(), replaced))
+    }
+
+    /// Removes it. A process that was started and not waited for has read it, or is about to.
+    pub(super) fn forget(self, arguments: &Arguments, ran: &Result<ExitStatus, Error>) {
+        let is_detached = arguments.has(&["--detach", "-d"]);
+        if !is_detached || !ran.as_ref().is_ok_and(ExitStatus::success) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The process of the file that the command line names, if it names one.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn described(arguments: &Arguments) -> Result<Option<(Value, Process)>, Error> {
+    let file = arguments.value(&PROCESS);
+    file.map(|file| read(Path::new(file))).transpose()
 }
 
 /// The process of a file that [`exec`] has written, which is removed.

@@ -14,6 +14,7 @@
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
 //! | `restrictions`, `view` | what the node's agent makes of it: a process, and what that sees of the kernel |
 //! | `pod`, `shared_root` | containers that share a node |
+//! | `delegated` | containers on the lightweight kernel, whose processes become its programs' proxies |
 //! | `hooks` | what its engine has called when it is created, started and deleted |
 //! | `state` | what is kept of a container |
 //! | `stand_in`, `mount_points`, `network` | the process that stands for it |
@@ -22,6 +23,7 @@
 mod arguments;
 mod config;
 mod create;
+mod delegated;
 mod exec;
 mod hooks;
 mod mount_points;
@@ -89,7 +91,12 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
         println!("{NAME} version {}", env!("CARGO_PKG_VERSION"));
     }
     match (verb, record_of(arguments)?) {
-        ("start", Some(record)) => start::start(arguments, &runtime, &record),
+        ("start", Some(record)) if !record.is_delegated => {
+            start::start(arguments, &runtime, &record)
+        }
+        ("exec", Some(record)) if record.is_delegated => {
+            delegated::exec(arguments, &runtime, &record)
+        }
         ("exec", Some(record)) => exec::exec(arguments, &runtime, &record),
         ("state", Some(record)) => show_state(arguments, &runtime, &record),
         ("delete", Some(record)) => delete(arguments, &runtime, &record),

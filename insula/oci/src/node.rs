@@ -46,8 +46,9 @@ pub(super) fn label(id: &str) -> Label {
 
 /// What a container's node is to be. It has this root.
 pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec, Error> {
-    let annotation = |key: &str| config.annotations.get(&format!("{PREFIX}{key}"));
+    let annotation = |key: &str| annotation(config, key);
     let mut spec = NodeSpec {
+        image: image(config)?,
         rootfs: Some(rootfs.to_owned()),
         network: match Network::of(config) {
             Network::None => NetworkSpec::None,
@@ -58,10 +59,8 @@ pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec,
         no_reboot: true,
         ..NodeSpec::default()
     };
-    match (&config.vm.kernel, annotation("image")) {
-        (Some(kernel), None) => spec.append = kernel.parameters.join(" "),
-        (None, image) => spec.image = Some(parse("image", image.map_or(IMAGE, String::as_str))?),
-        (Some(_), Some(_)) => return Err(two_kernels()),
+    if let Some(kernel) = &config.vm.kernel {
+        spec.append = kernel.parameters.join(" ");
     }
     match annotation("cpus") {
         // A list, or the number of them.
@@ -84,6 +83,19 @@ pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec,
         spec.hostname = Some(parse::<HostName>("hostname", &config.hostname)?);
     }
     Ok(spec)
+}
+
+/// The image of a container's node, if the container does not come with a kernel.
+pub(super) fn image(config: &Config) -> Result<Option<Name>, Error> {
+    match (&config.vm.kernel, annotation(config, "image")) {
+        (Some(_), None) => Ok(None),
+        (None, image) => Ok(Some(parse("image", image.map_or(IMAGE, String::as_str))?)),
+        (Some(_), Some(_)) => Err(two_kernels()),
+    }
+}
+
+fn annotation<'a>(config: &'a Config, key: &str) -> Option<&'a String> {
+    config.annotations.get(&format!("{PREFIX}{key}"))
 }
 
 /// The request to start a container's node.

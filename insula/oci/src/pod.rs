@@ -93,7 +93,7 @@ fn named(config: &Config, id: &str) -> Option<Record> {
     let mut given = given.filter(|sandbox| sandbox.as_str() != id && check_id(sandbox).is_ok());
     given.find_map(|sandbox| {
         let record = State::of(sandbox).record().ok().flatten();
-        record.filter(|record| record.member.is_none())
+        record.filter(has_node_to_share)
     })
 }
 
@@ -106,9 +106,14 @@ fn with_network_of(config: &Config) -> Option<Record> {
         .into_iter()
         .filter_map(|state| state.record().ok().flatten());
     all.find(|record| {
-        let pid = record.pid().filter(|_| record.member.is_none());
+        let pid = record.pid().filter(|_| has_node_to_share(record));
         pid.is_some_and(|pid| identity(Path::new(&format!("/proc/{pid}/ns/net"))) == Some(wanted))
     })
+}
+
+/// Whether a container has a Linux node of its own.
+fn has_node_to_share(record: &Record) -> bool {
+    record.member.is_none() && !record.is_delegated
 }
 
 /// What tells namespaces from each other.

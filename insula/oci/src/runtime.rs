@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output};
 use std::thread;
 
+use command_fds::{CommandFdExt, FdMapping};
 use insula_base::error::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -83,14 +84,40 @@ impl Runtime {
         output.map_err(|error| self.failed(error))
     }
 
+    /// Runs it to its end, with these descriptors, which it hands to the container's process; and if `with_signals`, as by
+    /// [`run_with_signals`](Self::run_with_signals).
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub(super) fn run_passing(
+        &self,
+        words: &[OsString],
+        descriptors: Vec<FdMapping>,
+        with_signals: bool,
+    ) -> Result<ExitStatus, Error> {
+        let mut command = Command::new(&self.0);
+        let command = command.args(words);
+        let mapped = command.fd_mappings(descriptors);
+        // Each has a number of its own.
+        let command = mapped.map_err(|error| self.failed(std::io::Error::other(error)))?;
+        match with_signals {
+            true => self.with_signals(command),
+            false => command.status().map_err(|error| self.failed(error)),
+        }
+    }
+
     /// Runs it to its end, and sends it the signals that this process gets meanwhile.
     ///
     /// # Errors
     /// It cannot be executed.
     pub(super) fn run_with_signals(&self, words: &[OsString]) -> Result<ExitStatus, Error> {
+        self.with_signals(Command::new(&self.0).args(words))
+    }
+
+    fn with_signals(&self, command: &mut Command) -> Result<ExitStatus, Error> {
         let failed = |error| self.failed(error);
         let mut signals = Signals::new(FORWARDED).map_err(failed)?;
-        let mut child = Command::new(&self.0).args(words).spawn().map_err(failed)?;
+        let mut child = command.spawn().map_err(failed)?;
         let id = child.id();
         let handle = signals.handle();
         let forward = thread::spawn(move || {

@@ -28,7 +28,9 @@ use super::config::{Process, User};
 use super::node::{self as container_node, Network};
 use super::pod::Member;
 use super::state::{Record, State};
-use super::{exec, mount_points, mounts, namespaces, network, restrictions, shared_root};
+use super::{
+    delegated, exec, mount_points, mounts, namespaces, network, restrictions, shared_root,
+};
 
 /// This program, even if its file has been replaced.
 const PROGRAM: &str = "/proc/self/exe";
@@ -117,7 +119,7 @@ fn wait_for_container(driver: &Driver, record: &Record) {
     }
 }
 
-/// Waits until the process that stands for a container has ended, then removes its node, if it has left one.
+/// Waits until the process that stands for a container, or is it, has ended, then removes its node, if it has left one.
 ///
 /// # Errors
 /// When the node cannot be removed.
@@ -126,6 +128,9 @@ pub fn guard(id: &str) -> Result<(), Error> {
     let driver = Driver::open()?;
     // Nothing is ever written: it ends with the last process that could.
     let _ = io::stdin().read(&mut [0]);
+    if record.is_delegated {
+        delegated::wait_for_end(&record);
+    }
     remove_own(&driver, &record)
 }
 
@@ -154,7 +159,7 @@ fn record_of(id: &str) -> Result<Record, Error> {
 }
 
 /// Starts the guard. It ends its wait when the returned descriptor is closed.
-fn start_guard(record: &Record) -> Result<OwnedFd, Error> {
+pub(super) fn start_guard(record: &Record) -> Result<OwnedFd, Error> {
     let failed = |error: io::Error| {
         let what = format!("the container '{}' cannot be guarded", record.id);
         Error::new(what).because(error).untouched()
@@ -298,7 +303,7 @@ fn end_node(driver: &Driver, record: &Record, in_order: bool) {
 }
 
 /// Removes what is the container's: its node, or its root in that of its sandbox.
-fn remove_own(driver: &Driver, record: &Record) -> Result<(), Error> {
+pub(super) fn remove_own(driver: &Driver, record: &Record) -> Result<(), Error> {
     if let Some(member) = &record.member {
         shared_root::detach(member);
         return Ok(());

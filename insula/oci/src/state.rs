@@ -61,6 +61,8 @@ pub(super) struct Record {
     pub(super) inside: Inside,
     /// Whose node that is, if it has none of its own.
     pub(super) member: Option<Member>,
+    /// Whether its processes are the proxies of a lightweight kernel's: see [`delegated`](super::delegated).
+    pub(super) is_delegated: bool,
 }
 
 impl Record {
@@ -292,6 +294,7 @@ pub(super) mod tests {
             name: id.parse().unwrap(),
             inside: Inside::default(),
             member: None,
+            is_delegated: false,
         }
     }
 

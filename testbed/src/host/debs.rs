@@ -69,6 +69,7 @@ fn gather(programs: &Programs, folder: &Path) -> Result<(), DebsError> {
         (&programs.blocks, "insula-blocks"),
         (&programs.network, "insula-network"),
         (&programs.agent, "insula-agent"),
+        (&programs.proxy, "insula-proxy"),
         (&programs.lwk, "lwk"),
         (&programs.vmm, "vmm"),
     ] {

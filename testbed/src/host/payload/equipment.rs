@@ -110,6 +110,7 @@ fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, Equip
     payload.file("lib/insula/lwk", Content::File(programs.lwk));
     payload.file("lib/insula/vmm", Content::File(programs.vmm));
     payload.program("lib/insula/agent", Content::File(programs.agent));
+    payload.program("lib/insula/insula-proxy", Content::File(programs.proxy));
     payload.file("hostile", Content::File(programs.hostile));
     for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
         let file = packages::file(package, path)?;

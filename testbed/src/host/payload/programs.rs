@@ -47,6 +47,8 @@ pub struct Programs {
     pub network: PathBuf,
     /// First process of a node started from a container image or folder.
     pub agent: PathBuf,
+    /// Becomes a program's proxy in a container.
+    pub proxy: PathBuf,
     /// Lightweight kernel.
     pub lwk: PathBuf,
     /// The monitor of confined nodes.
@@ -72,6 +74,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         .args(["build", "--quiet", "--release", "--target", TARGET])
         .args(["--package", "insula", "--bin", "insula"])
         .args(["--package", "insula-agent", "--bin", "insula-agent"])
+        .args(["--package", "insula-exec", "--bin", "insula-proxy"])
         .args(["--package", "insula-server"])
         .args(["--bin", "insula-files", "--bin", "insula-blocks"])
         .args(["--bin", "insula-network"])
@@ -103,6 +106,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
         network: stripped(&folder.join("insula-network"))?,
         blocks: stripped(&folder.join("insula-blocks"))?,
         agent: stripped(&folder.join("insula-agent"))?,
+        proxy: stripped(&folder.join("insula-proxy"))?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),
         hostile: project::root().join("build/hostile/hostile"),

@@ -4,6 +4,7 @@
 mod bundles;
 mod containerd;
 pub(crate) mod cri;
+mod delegated;
 mod network;
 pub(crate) mod podman;
 mod pods;
@@ -56,7 +57,7 @@ const PAYLOADS_VIRTIOFSD: &str = "/payload/bin/virtiofsd";
 /// The kernel of the containers' nodes, which is not the base's.
 const KERNEL: &str = "6.1";
 /// The image of which nothing has to be said.
-const IMAGE: &str = "container";
+pub(super) const IMAGE: &str = "container";
 /// Root of all containers, and a folder that they have as a volume.
 const ROOTFS: &str = "/run/oci-root";
 const VOLUME: &str = "/run/oci-volume";

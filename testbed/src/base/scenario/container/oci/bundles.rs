@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Ended, FOLDER, ROOTFS, RUNTIME, WAITS, network, nothing_is_left, pods, restrictions};
+use super::{
+    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, delegated, network, nothing_is_left, pods, restrictions,
+};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
 
@@ -28,6 +30,7 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     fs::rename(Path::new(BUNDLE).join(CONFIG), SPEC)?;
     let played = from_create_to_delete(release)
         .and_then(|()| restrictions::play())
+        .and_then(|()| delegated::play())
         .and_then(|()| network::play())
         .and_then(|()| pods::play())
         .and_then(|()| refusals());
@@ -42,6 +45,8 @@ pub(super) fn configure(change: impl FnOnce(&mut Value)) -> Result<(), Finding> 
     config["process"]["args"] = json!(["sh", "-c", WAITS]);
     config["root"] = json!({"path": ROOTFS, "readonly": true});
     config["annotations"] = json!({});
+    // There is no namespace for it.
+    config["hostname"] = Value::Null;
     config["mounts"] = json!([]);
     config["linux"]["namespaces"] =
         json!([{"type": "network"}, {"type": "pid"}, {"type": "mount"}]);

@@ -8,8 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{
-    Ended, IMAGE, ROOTFS, RUNTIME, SCENARIO as OCI, VOLUME, WAITS, network, nothing_is_left, pods,
-    with_root,
+    Ended, IMAGE, ROOTFS, RUNTIME, SCENARIO as OCI, VOLUME, WAITS, delegated, network,
+    nothing_is_left, pods, with_root,
 };
 use crate::base::support::insula_command::{assert_equal, insula, insula_json, text, wait_for};
 use crate::base::{Context, Finding, Scenario, Shape};
@@ -63,6 +63,7 @@ fn of_podman(release: &str) -> Result<(), Finding> {
         pods::of_podman()
     })?;
     joined_and_stopped(release)?;
+    on_the_lightweight_kernel()?;
     killed()?;
     its_kernel_ends()
 }
@@ -81,6 +82,35 @@ fn podman_with(input: &str, words: &[&str]) -> Result<Ended, Finding> {
 
 pub(super) fn podman(words: &[&str]) -> Result<String, Finding> {
     podman_with("", words)?.with_status(0)
+}
+
+/// Its programs are podman's processes on the base: with its network, filter of calls, capabilities, users and volumes.
+fn on_the_lightweight_kernel() -> Result<(), Finding> {
+    let annotation = format!("{}={}", delegated::IMAGE, delegated::LWK);
+    let volume = format!("{VOLUME}:/data:ro");
+    let options = [
+        "--annotation",
+        &annotation,
+        "-v",
+        &volume,
+        "--user",
+        "web",
+        "--hostname",
+        "shop",
+        "--read-only",
+    ];
+    let script = "busybox nproc; busybox hostname; busybox id -u; cat /data/there; \
+                  echo no > /data/there; busybox unshare -m true; \
+                  busybox grep Seccomp: /proc/self/status | busybox tr -d '\\t'; exit 7";
+    let ended = run(&options, script)?;
+    let is_refused = |word: &str| ended.errors.contains(word);
+    Finding::unless(is_refused("Read-only") && is_refused("unshare"), || {
+        format!("{ended:?}")
+    })?;
+    let content = fs::read_to_string(Path::new(VOLUME).join("there"))?;
+    let expected = format!("1\nshop\n33\n{content}Seccomp:2\n");
+    assert_equal("its output", &ended.with_status(7)?, &expected)?;
+    nothing_is_left()
 }
 
 /// Runs a script in a container without a network.

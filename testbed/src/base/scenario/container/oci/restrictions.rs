@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime};
+use super::delegated::{IMAGE, LWK};
 use super::nothing_is_left;
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
@@ -25,7 +26,17 @@ const SHOWN: &str = "1\n33\n77\n0027\n\
 const OF_OTHERS: &str = "busybox grep CapBnd /proc/self/status | busybox tr -d '\\t'; ulimit -n";
 
 pub(super) fn play() -> Result<(), Finding> {
-    configure(restrict)?;
+    play_on(json!({}), "77")?;
+    // Joined by the ordinary runtime, which limits only the first of these itself.
+    play_on(json!({IMAGE: LWK}), "1024")
+}
+
+/// On a node of the image that these annotations name; what joins the container may open so many files.
+fn play_on(annotations: Value, files: &str) -> Result<(), Finding> {
+    configure(|config| {
+        restrict(config);
+        config["annotations"] = annotations;
+    })?;
     create()?;
     runtime(&["start", NAME])?.with_status(0)?;
     wait_for("what it shows", || {
@@ -34,8 +45,8 @@ pub(super) fn play() -> Result<(), Finding> {
     let shown = fs::read_to_string(OUTPUT)?;
     assert_equal("what it is", &shown.as_str(), &SHOWN)?;
     let joined = runtime(&["exec", NAME, "sh", "-c", OF_OTHERS])?.with_status(0)?;
-    let expected = "CapBnd:0000000000000020\n77\n";
-    assert_equal("what joins it", &joined.as_str(), &expected)?;
+    let expected = format!("CapBnd:0000000000000020\n{files}\n");
+    assert_equal("what joins it", &joined, &expected)?;
     runtime(&["kill", NAME, "KILL"])?.with_status(0)?;
     delete_ended(NAME)?;
     nothing_is_left()

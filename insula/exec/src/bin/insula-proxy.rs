@@ -1,0 +1,75 @@
+//! Becomes the proxy of a program on a node of the lightweight kernel, where `insula` itself cannot be executed: in a
+//! container, with the container's files and rights only.
+//!
+//! `/proc/self/fd/PROGRAM NODE NAME WORD...`: this program's own file is the inherited descriptor `PROGRAM`, the
+//! node, which is called `NAME`, the descriptor `NODE`. The program gets neither.
+
+#![allow(
+    unsafe_code,
+    reason = "inherited descriptors are taken over by their numbers"
+)]
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use insula_base::error::{Error, Kind};
+use insula_driver::Node;
+use insula_exec::program::{POLLS, ProgramRequest, exec_on};
+use nix::fcntl::{FcntlArg, fcntl};
+
+fn main() -> ExitCode {
+    let words: Vec<_> = env::args_os().collect();
+    let Err(error) = become_proxy(&words);
+    eprintln!("insula-proxy: {error}");
+    // As a shell and podman have them.
+    ExitCode::from(match error.kind {
+        Kind::NoProgram => 127,
+        Kind::NotExecutable => 126,
+        _ => 125,
+    })
+}
+
+fn become_proxy(words: &[OsString]) -> Result<std::convert::Infallible, Error> {
+    let [own, node, name, words @ ..] = words else {
+        return Err(unexpected("the arguments of a runtime are missing"));
+    };
+    drop(inherited(Path::new(own).file_name().unwrap_or_default())?);
+    let node = Node::from(inherited(node)?);
+    let name = name.to_string_lossy().parse();
+    let request = ProgramRequest {
+        node: &name.map_err(|error| unexpected("the node has no name").because(error))?,
+        words,
+        environment: &[],
+        directory: None,
+        polls: POLLS,
+        mounts: &[],
+        network: None,
+    };
+    exec_on(node, &request)
+}
+
+/// A descriptor that the process that executed this one has left open, by its number.
+fn inherited(number: &OsStr) -> Result<OwnedFd, Error> {
+    let missing = || unexpected("a descriptor of the runtime is missing");
+    let number: RawFd = number.to_string_lossy().parse().map_err(|_| missing())?;
+    if number < 3 {
+        return Err(missing());
+    }
+    // SAFETY: the kernel only looks whether there is one; the value does not outlive the call.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    fcntl(borrowed, FcntlArg::F_GETFD)
+        .map_err(|errno| missing().because(io::Error::from(errno)))?;
+    // SAFETY: it is open, and nothing in this process has opened it: it has opened none so far but
+    // those of the standard library, which are below 3.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::new(what)
+        .leaving("nothing was started")
+        .hint("only insula-oci executes this program")
+}

@@ -1,0 +1,269 @@
+//! Containers on the lightweight kernel.
+//!
+//! Their processes are made by the ordinary runtime, by the container's own configuration, with its root, namespaces, control
+//! group, users, capabilities and filters. Each then executes `insula-proxy` in place of its program, and so becomes the proxy
+//! of that on the container's node: calls are delegated to a process that is restricted as any container's. What it needs for that
+//! it inherits, since the container has neither: a descriptor of the node, and one of `insula-proxy` itself, a copy that nobody
+//! can write.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{ExitCode, ExitStatus};
+
+use command_fds::FdMapping;
+use insula_base::error::Error;
+use insula_base::root::Root;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+use insula_image::{Bootable, proxy};
+use insula_node as node;
+use insula_supervisor as supervisor;
+use kimage::Format;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::{Value, json};
+
+use super::arguments::Arguments;
+use super::create::{Bundle, check_node};
+use super::exec::{PROCESS, ProcessFile};
+use super::node::{self as container_node, Network};
+use super::pod::Inside;
+use super::runtime::Runtime;
+use super::state::{Base, Record, State};
+use super::{exec, exit_code, hooks, namespaces, rewrite, stand_in};
+
+/// Option of the ordinary runtime: how many descriptors a process inherits beside its standard streams.
+const PRESERVE: &str = "--preserve-fds";
+/// The first of them.
+const FIRST: i32 = 3;
+/// Number of those that this adds.
+const ADDED: i32 = 2;
+/// Seals of a program that nobody is to change.
+const SEALS: SealFlags = SealFlags::SEAL
+    .union(SealFlags::SHRINK)
+    .union(SealFlags::GROW)
+    .union(SealFlags::WRITE);
+
+/// Whether a container's node is to run the lightweight kernel.
+///
+/// # Errors
+/// When the image is not found, or cannot be read.
+pub(super) fn is_meant(driver: &Driver, image: Option<&Name>) -> Result<bool, Error> {
+    let Some(image) = image else {
+        return Ok(false);
+    };
+    let found = Bootable::of_image(driver, image)?;
+    Ok(found.loadable.format == Format::Lwk)
+}
+
+/// Creates a container, and with the verb `run` runs it: its node is there before it.
+///
+/// # Errors
+/// Why it is refused; nothing is left behind.
+pub(super) fn create(
+    arguments: &Arguments,
+    runtime: &Runtime,
+    (bundle, driver): (&Bundle, &Driver),
+) -> Result<ExitCode, Error> {
+    let passed = Passed::of(arguments);
+    let (record, config) = container(bundle, &passed)?;
+    check_node(bundle, &record)?;
+    let state = State::of(&record.id);
+    state.create(&record, &config)?;
+    let made = start_node(driver, &record).and_then(|()| {
+        let _guard = stand_in::start_guard(&record)?;
+        let words =
+            bundle
+                .words(arguments, &record)
+                .with_option(PRESERVE, &passed.count(), &[PRESERVE]);
+        let descriptors = passed.mappings(driver, &record.node)?;
+        runtime.run_passing(&words.words(), descriptors, arguments.verb == "run")
+    });
+    let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
+    if !is_kept && !bundle.is_known(arguments, runtime) {
+        let removed = stand_in::remove_own(driver, &record);
+        state.remove(Some(&record));
+        removed?;
+    }
+    Ok(exit_code(made?))
+}
+
+/// What is kept of a container, and its configuration with `insula-proxy` in place of its program.
+fn container(bundle: &Bundle, passed: &Passed) -> Result<(Record, Value), Error> {
+    namespaces::check(&bundle.config)?;
+    let node = container_node::name(&bundle.id)?;
+    let mut spec = container_node::spec(&bundle.config, &bundle.id, &bundle.rootfs)?;
+    // They are the container's own, on the base.
+    (spec.rootfs, spec.hostname, spec.network) = (None, None, insula_node::NetworkSpec::None);
+    let record = Record {
+        id: bundle.id.clone(),
+        bundle: bundle.path.clone(),
+        node: node.clone(),
+        spec,
+        kernel: None,
+        network: Network::None,
+        process: bundle.config.process.clone().unwrap_or_default(),
+        mounts: Vec::new(),
+        hooks: bundle.config.hooks.clone(),
+        base: Base::default(),
+        pid_file: bundle.pid_file(),
+        name: node.clone(),
+        inside: Inside::default(),
+        member: None,
+        is_delegated: true,
+    };
+    let mut config = bundle.value.clone();
+    config["root"]["path"] = json!(bundle.rootfs);
+    for mount in config["mounts"].as_array_mut().into_iter().flatten() {
+        if let Ok(known) = serde_json::from_value(mount.clone()) {
+            mount["source"] = json!(rewrite::resolve(known, &bundle.path).source);
+        }
+    }
+    passed.prepend(&mut config["process"], &node);
+    hooks::wrap(&mut config, &bundle.config.hooks, &bundle.id)?;
+    Ok((record, config))
+}
+
+fn start_node(driver: &Driver, record: &Record) -> Result<(), Error> {
+    let request = container_node::request(&record.spec, None, &record.node)?;
+    let started = supervisor::run(driver, &Root::default(), &request, insula_driver::tsc())?;
+    match started.unsupervised {
+        Some(why) => Err(Error::new(why).nothing_kept()),
+        None => Ok(()),
+    }
+}
+
+/// Runs a further process of a container: that of a file, or of the command line's.
+///
+/// # Errors
+/// Why it is refused.
+pub(super) fn exec(
+    arguments: &Arguments,
+    runtime: &Runtime,
+    record: &Record,
+) -> Result<ExitCode, Error> {
+    let driver = Driver::open()?;
+    let passed = Passed::of(arguments);
+    let words = arguments.with_option(PRESERVE, &passed.count(), &[PRESERVE]);
+    let descriptors = passed.mappings(&driver, &record.node)?;
+    let Some((mut process, _)) = exec::described(arguments)? else {
+        let words = words.with_program(&passed.words(&record.node));
+        let ran = runtime.run_passing(&words.words(), descriptors, true);
+        return Ok(exit_code(ran?));
+    };
+    passed.prepend(&mut process, &record.node);
+    let file = ProcessFile::new(record)?;
+    let words = file.describe(&words, &process, &PROCESS);
+    let ran = words.and_then(|words| runtime.run_passing(&words.words(), descriptors, true));
+    file.forget(arguments, &ran);
+    Ok(exit_code(ran?))
+}
+
+/// Waits for the end of a container's process, if there is one.
+pub(super) fn wait_for_end(record: &Record) {
+    let id = record.pid().and_then(|id| i32::try_from(id).ok());
+    let process = id.and_then(Pid::from_raw);
+    let process = process.and_then(|id| pidfd_open(id, PidfdFlags::empty()).ok());
+    if let Some(process) = process {
+        // Interrupted by nothing.
+        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);
+    }
+}
+
+/// The descriptors that a process inherits: behind those of its engine one of the node, and one of `insula-proxy`.
+struct Passed {
+    /// Number of the first of ours.
+    first: i32,
+}
+
+impl Passed {
+    fn of(arguments: &Arguments) -> Self {
+        let given = arguments.value(&[PRESERVE]);
+        let given = given.and_then(|count| count.to_string_lossy().parse::<u16>().ok());
+        Self {
+            first: FIRST + i32::from(given.unwrap_or_default()),
+        }
+    }
+
+    /// Value of the option.
+    fn count(&self) -> OsString {
+        (self.first - FIRST + ADDED).to_string().into()
+    }
+
+    /// The words that precede a program's.
+    fn words(&self, node: &Name) -> [String; 3] {
+        let program = format!("/proc/self/fd/{}", self.first + 1);
+        [program, self.first.to_string(), node.to_string()]
+    }
+
+    /// Has a process execute `insula-proxy`.
+    fn prepend(&self, process: &mut Value, node: &Name) {
+        let own = self.words(node).map(Value::from).into_iter();
+        let found = process["args"].as_array().cloned().unwrap_or_default();
+        process["args"] = own.chain(found).collect();
+    }
+
+    fn mappings(&self, driver: &Driver, name: &Name) -> Result<Vec<FdMapping>, Error> {
+        let handle = node::find(driver, name)?;
+        if handle.is_paused() {
+            return Err(node::is_paused(name));
+        }
+        let descriptors = [handle.node.into(), sealed_proxy()?];
+        let numbers = self.first..;
+        let mappings = descriptors.into_iter().zip(numbers);
+        Ok(mappings
+            .map(|(parent_fd, child_fd)| FdMapping {
+                parent_fd,
+                child_fd,
+            })
+            .collect())
+    }
+}
+
+/// A copy of `insula-proxy` in memory, which no container can change.
+fn sealed_proxy() -> Result<OwnedFd, Error> {
+    let path = proxy();
+    let copy = || {
+        let mut program = File::open(&path)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut copy = File::from(memfd_create("insula-proxy", flags)?);
+        io::copy(&mut program, &mut copy)?;
+        fcntl_add_seals(copy.as_fd(), SEALS)?;
+        Ok::<_, io::Error>(copy.into())
+    };
+    copy().map_err(|error| {
+        let what = format!("{} cannot be copied", path.display());
+        Error::new(what).because(error).untouched()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(words: &[&str]) -> Passed {
+        Passed::of(&Arguments::parse(words.iter().map(OsString::from)))
+    }
+
+    #[test]
+    fn descriptors_follow_those_of_the_engine() {
+        let alone = passed(&["create", "web"]);
+        assert_eq!(alone.count(), "2");
+        let node = "web".parse().unwrap();
+        assert_eq!(alone.words(&node), ["/proc/self/fd/4", "3", "web"]);
+        let behind = passed(&["create", "--preserve-fds=3", "web"]);
+        assert_eq!(behind.count(), "5");
+        assert_eq!(behind.words(&node), ["/proc/self/fd/7", "6", "web"]);
+    }
+
+    #[test]
+    fn a_program_stays_as_it_is_behind_the_proxy() {
+        let mut process = json!({"args": ["sh", "-c", "true"], "cwd": "/srv"});
+        passed(&["create", "web"]).prepend(&mut process, &"web".parse().unwrap());
+        let args = json!(["/proc/self/fd/4", "3", "web", "sh", "-c", "true"]);
+        assert_eq!(process, json!({"args": args, "cwd": "/srv"}));
+    }
+}
