@@ -12,10 +12,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use rustix::fs::{CWD, FileType, Mode, chmod, makedev, mknodat};
+use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, mount_move,
+    unmount,
 };
-use rustix::process::{chdir, pivot_root, setsid};
+use rustix::process::{chdir, chroot, pivot_root, setsid};
 use rustix::stdio::dup2_stdin;
 use rustix::system::sethostname;
 
@@ -113,8 +115,15 @@ pub(super) fn enter_root(root: &Path, mount: impl FnOnce() -> io::Result<()>) ->
         .map_err(|error| io::Error::other(format!("{}: {error}", root.display())))?;
     chdir(ROOT)?;
     mount()?;
-    pivot_root(".", ".")?;
-    unmount(".", UnmountFlags::DETACH)?;
+    match pivot_root(".", ".") {
+        Ok(()) => unmount(".", UnmountFlags::DETACH)?,
+        // The initial file system can only be covered.
+        Err(Errno::INVAL) => {
+            mount_move(".", "/")?;
+            chroot(".")?;
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(chdir("/")?)
 }
 

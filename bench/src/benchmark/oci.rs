@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testbed::base::{Finding, Shape};
+use testbed::host::machine::Emulator;
 use testbed::host::root::Root;
 
 use super::{Benchmark, Row, Unit};
@@ -22,15 +23,24 @@ const RUNTIME: &str = "/usr/local/sbin/insula-oci";
 const VIRTIOFSD: (&str, &str) = ("/payload/bin/virtiofsd", "/usr/local/sbin/virtiofsd");
 const RUNTIME_OPTION: &str = "--runtime=/usr/local/sbin/insula-oci";
 /// What is compared, with podman's option for the runtime, and of `podman run` for the container's kernel.
-const RUNTIMES: [(&str, &str, &[&str]); 3] = [
+const RUNTIMES: [(&str, &str, &[&str]); 4] = [
     ("crun", "--runtime=crun", &[]),
     ("insula", RUNTIME_OPTION, &[]),
+    (
+        "copy",
+        RUNTIME_OPTION,
+        &["--annotation", "run.insula.image=ready"],
+    ),
     (
         "lwk",
         RUNTIME_OPTION,
         &["--annotation", "run.insula.image=lwk"],
     ),
 ];
+/// The node of whose snapshot there are copies, and the folder that it has as root and does not mount.
+const ORIGINAL: &str = "original";
+const SNAPSHOT: &str = "ready";
+const EMPTY: &str = "/run/oci-empty";
 const SIZE: [&str; 2] = ["--memory", "128m"];
 /// Port of the base that leads to a container's web server.
 const PORT: u16 = 8080;
@@ -44,7 +54,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     name: "oci",
     title: "Containers of podman on kernels of their own",
     how: "The same `podman run`, with crun, its usual runtime, and with `insula-oci`: there each container is started on a \
-          Linux node of one core and 128 MiB, from a resident image, and its root is the folder by virtiofs; or on a node of the \
+          Linux node of one core and 128 MiB, from a resident image, and its root is the folder by virtiofs; or on a copy of such a \
+          node, confined, that has booted before (*copy*); or on a node of the \
           lightweight kernel of that size (*lwk*), whose calls go to a process that crun has made. *true*: from \
           Enter until podman has removed the container. *First answer*: from Enter until a port that podman publishes \
           (`-p`, netavark) answers an HTTP request. *Memory*: what the base has less available (`MemAvailable`) for each \
@@ -53,6 +64,7 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
     machine: Shape {
         // A core for each of eight containers.
         cpus: 10,
+        emulator: Emulator::Backports,
         ..Shape::USUAL
     },
     root: Root::Bench,
@@ -76,6 +88,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         .beside("oci.true.crun")
         .drawn(),
         Row::time(
+            "oci.true.copy",
+            "true, by insula-oci on a copy",
+            "podman --runtime insula-oci run --annotation run.insula.image=ready …",
+        )
+        .beside("oci.true.crun")
+        .drawn(),
+        Row::time(
             "oci.true.lwk",
             "true, by insula-oci on lwk",
             "podman --runtime insula-oci run --annotation run.insula.image=lwk …",
@@ -91,6 +110,13 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         Row::time("oci.answer.insula", "first answer, by insula-oci", "")
             .beside("oci.answer.crun")
             .drawn(),
+        Row::time(
+            "oci.answer.copy",
+            "first answer, by insula-oci on a copy",
+            "",
+        )
+        .beside("oci.answer.crun")
+        .drawn(),
         Row::time("oci.answer.lwk", "first answer, by insula-oci on lwk", "")
             .beside("oci.answer.crun")
             .drawn(),
@@ -102,6 +128,10 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         memory("oci.memory.insula.2", "memory, each of 2"),
         memory("oci.memory.insula.4", "memory, each of 4"),
         memory("oci.memory.insula.8", "memory, each of 8"),
+        memory("oci.memory.copy.1", "memory, 1 by insula-oci on a copy"),
+        memory("oci.memory.copy.2", "memory, each of 2"),
+        memory("oci.memory.copy.4", "memory, each of 4"),
+        memory("oci.memory.copy.8", "memory, each of 8"),
         memory("oci.memory.lwk.1", "memory, 1 by insula-oci on lwk"),
         memory("oci.memory.lwk.2", "memory, each of 2"),
         memory("oci.memory.lwk.4", "memory, each of 4"),
@@ -117,6 +147,7 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     inside.build_image(IMAGE, KERNEL)?;
     symlink(COMMAND, RUNTIME)?;
     symlink(VIRTIOFSD.0, VIRTIOFSD.1)?;
+    take_snapshot(inside)?;
     for _ in 0..inside.count {
         for (name, runtime, kernel) in RUNTIMES {
             let takes = Runtime { runtime, kernel };
@@ -129,8 +160,25 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
             }
         }
     }
+    inside.command.run(&["image", "rm", SNAPSHOT])?;
     fs::remove_file(RUNTIME)?;
     Ok(fs::remove_file(VIRTIOFSD.1)?)
+}
+
+/// Takes a snapshot of a node of which each copy has another root.
+fn take_snapshot(inside: &Inside) -> Result<(), Finding> {
+    fs::create_dir(EMPTY)?;
+    let size = ["--cpus", "1", "--memory", "128M", "--isolation", "vmm"];
+    let root = ["--network", "--rootfs", EMPTY, "--unmounted-root"];
+    let words = [
+        &["run", "--image", IMAGE, "--name", ORIGINAL],
+        &size[..],
+        &root,
+    ]
+    .concat();
+    inside.command.run(&words)?;
+    inside.command.run(&["snapshot", ORIGINAL, SNAPSHOT])?;
+    inside.command.run(&["rm", "--force", ORIGINAL]).map(drop)
 }
 
 /// How podman runs containers.

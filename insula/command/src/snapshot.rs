@@ -15,7 +15,7 @@ pub(super) fn rename(driver: &Driver, started: &Started) -> Result<(), Failure> 
     let name: Name = started.name.parse()?;
     let renamed = agent::rename(driver, &name);
     if renamed.is_ok() {
-        store_set(driver, &name);
+        insula_node::store_written_set(driver, &name);
     }
     renamed.map_err(|error| {
         let state = insula_node::find(driver, &name).map(|handle| ending_text(&handle));
@@ -29,14 +29,6 @@ pub(super) fn rename(driver: &Driver, started: &Started) -> Result<(), Failure> 
         };
         error.leaving("it has been removed").into()
     })
-}
-
-/// Has later copies get the pages that this one has written so far before they start: a hint.
-fn store_set(driver: &Driver, name: &Name) {
-    let handle = insula_node::find(driver, name);
-    let memory = handle.ok().and_then(|handle| handle.node.memory().ok());
-    // The next copy may do it.
-    let _ = memory.map(|memory| memory.store_set());
 }
 
 /// A node's state, and what its monitor tells of its end.

@@ -107,7 +107,11 @@ impl Attachments {
     #[must_use]
     pub fn command_line(&self, spec: &NodeSpec) -> String {
         let agent = Options {
-            root: self.root.as_ref().map(|root| root.for_agent(spec.overlay)),
+            root: self
+                .root
+                .as_ref()
+                .filter(|_| !spec.unmounted_root)
+                .map(|root| root.for_agent(spec.overlay)),
             environment: spec
                 .env
                 .iter()

@@ -3,6 +3,7 @@
 //! Its kernel keeps the original's addresses, and the APIC ids of its cores. Its memory shows the
 //! snapshot's until it is written; its virtio devices are new, as after the loss of a supervisor.
 
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use insula_abi as abi;
@@ -79,6 +80,13 @@ pub(super) fn start(
     Ok(started)
 }
 
+/// Has later copies get the pages that this one has written so far before they start: a hint.
+pub fn store_written_set(driver: &Driver, name: &Name) {
+    let memory = super::find(driver, name).map(|handle| handle.node.memory());
+    // The next copy may do it.
+    let _ = memory.map(|memory| memory.map(|memory| memory.store_set()));
+}
+
 /// Refuses what a copy cannot have, or not of this machine, before anything is taken.
 pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), Error> {
     let (name, snapshot) = (&image.name, &image.description);
@@ -88,9 +96,14 @@ pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), E
         (Some(list), _) => list.0.len(),
         (None, asked) => asked.map_or(count, |asked| asked as usize),
     };
-    // What is left may be given: cores, network, name, policy.
+    let has_place = has_unmounted_root(snapshot);
+    let is_folder = request.attachments.folder().is_some();
+    // What is left may be given: cores, network, name, labels, policy, and the folder that is not mounted yet.
     let rest = NodeSpec {
         image: None,
+        rootfs: spec.rootfs.clone().filter(|_| !has_place || !is_folder),
+        label: Vec::new(),
+        no_reboot: false,
         cpus: None,
         cpu_list: None,
         network: NetworkSpec::None,
@@ -119,6 +132,12 @@ pub(super) fn check(image: &SnapshotImage, request: &RunRequest) -> Result<(), E
         Ok(digest) if digest == snapshot.monitor_sha256 => Ok(()),
         _ => Err(foreign(name, "with another version of the monitor")),
     }
+}
+
+/// Whether the original had a folder as root that it has not mounted: each copy can have another one.
+fn has_unmounted_root(snapshot: &Snapshot) -> bool {
+    let record = serde_json::from_value::<NodeRecord>(snapshot.record.clone());
+    record.is_ok_and(|record| record.spec.unmounted_root)
 }
 
 /// The request with the network that the original had: its card is there. An address is a new one. And
@@ -248,6 +267,7 @@ impl Copy<'_> {
             spec: NodeSpec {
                 isolation: Isolation::Vmm,
                 memory: self.record.spec.memory.clone(),
+                unmounted_root: self.record.spec.unmounted_root,
                 network: match network {
                     Some(network) => network.spec(),
                     None => NetworkSpec::None,
@@ -266,6 +286,11 @@ impl Copy<'_> {
                 watch: request.attachments.watch.clone(),
             },
             network: network.cloned(),
+            root: request
+                .attachments
+                .folder()
+                .map(Path::to_owned)
+                .or_else(|| self.record.root.clone()),
             disks: request.attachments.disks.clone(),
             created_unix_s: now.map_or(0, |now| now.as_secs()),
             described: request.described.clone(),
@@ -410,5 +435,5 @@ fn has_its_own(name: &Name) -> Error {
         "a copy from the snapshot '{name}' has its node's memory, root, disks, program and command line"
     ))
     .untouched()
-    .hint("give only --name, cores, the network's options, --rm, --on-hang and --dump-on-crash")
+    .hint("give only --name, --label, cores, the network's options, --rm, --on-hang and --dump-on-crash")
 }

@@ -17,13 +17,13 @@ use insula_base::topology::BaseMemory;
 use insula_base::units::Size;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_image::{Files, Opened, Payload, open_any};
+use insula_image::{Files, Payload};
 use serde::{Deserialize, Serialize};
 
 use super::copy;
 use super::events::{NodeEvent, Status};
 use super::naming::{check_name, name_taken, pick_name};
-use super::run::{check_start, module_failed};
+use super::run::{check_start, module_failed, snapshot_of};
 use super::{Attachments, NodeSpec, NodeView, RunRequest, Source};
 use crate::cores::CoreRequest;
 
@@ -72,9 +72,7 @@ pub fn create(driver: &Driver, root: &Root, request: &RunRequest) -> Result<Crea
 
 /// Refuses what can never be started on this machine.
 fn check(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
-    if let Source::Image(image) = &request.source
-        && let Ok(Opened::Snapshot(snapshot)) = open_any(driver, image)
-    {
+    if let Some(snapshot) = snapshot_of(driver, &request.source) {
         return copy::check(&snapshot, request);
     }
     check_machine(driver, root, &request.spec)?;

@@ -73,6 +73,7 @@ pub use agent_socket::connect_to_agent;
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict, current_network};
 pub use clock::now as clock_now;
+pub use copy::store_written_set;
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use created::{
     CreatedNode, create, created, created_names, find_created, forget_created, is_created,

@@ -12,7 +12,7 @@ use insula_base::units::{CpuList, Size};
 use insula_boot::{Layout, LayoutError};
 use insula_driver::name::Name;
 use insula_driver::{CallError, Driver, DriverError, Mapping, Memory, Node};
-use insula_image::{Bootable, Files, LoadError, Opened, Payload, open_any};
+use insula_image::{Bootable, Files, LoadError, Opened, Payload, SnapshotImage, open_any};
 use nix::errno::Errno;
 use serde::Serialize;
 
@@ -115,9 +115,7 @@ pub(super) fn start_once(
     request: &RunRequest,
     began_tsc: u64,
 ) -> Result<(Started, Node), Error> {
-    if let Source::Image(name) = &request.source
-        && let Ok(Opened::Snapshot(snapshot)) = open_any(driver, name)
-    {
+    if let Some(snapshot) = snapshot_of(driver, &request.source) {
         return copy::start(driver, root, request, &snapshot, began_tsc);
     }
     let name = pick_name(driver, root, request)?;
@@ -189,6 +187,10 @@ pub(super) fn start_once(
 /// Why it would not be started.
 pub fn check_start(driver: &Driver, root: &Root, request: &RunRequest) -> Result<(), Error> {
     pick_name(driver, root, request)?;
+    if let Some(snapshot) = snapshot_of(driver, &request.source) {
+        copy::check(&snapshot, request)?;
+        return claims::check(driver, root, request);
+    }
     preflight(driver, root, request, &open(driver, &request.source)?)?;
     let spec = &request.spec;
     device::select(root, &spec.device, spec.isolation, spec.force_device)?;
@@ -208,6 +210,17 @@ fn check_ports(request: &RunRequest) -> Result<(), Error> {
             .check()
             .map_err(|error| cannot_publish(publish, error))
     })
+}
+
+/// The snapshot, if that is what a node is to be started from.
+pub(super) fn snapshot_of(driver: &Driver, source: &Source) -> Option<SnapshotImage> {
+    let Source::Image(name) = source else {
+        return None;
+    };
+    match open_any(driver, name) {
+        Ok(Opened::Snapshot(snapshot)) => Some(snapshot),
+        _ => None,
+    }
 }
 
 fn open(driver: &Driver, source: &Source) -> Result<Bootable, Error> {

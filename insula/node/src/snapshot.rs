@@ -89,10 +89,10 @@ fn check(handle: &Handle, name: &Name, record: &NodeRecord) -> Result<(), Error>
         ("only nodes with --isolation vmm can be copied", "")
     } else if !record.is_linux() {
         ("a node of the lightweight kernel cannot be copied", "")
-    } else if record.root.is_some() {
+    } else if record.root.is_some() && !record.spec.unmounted_root {
         (
             "its root is a folder of the base, which is not frozen with the node",
-            "start it from a file as root: an ext4 file system, or an EROFS image",
+            "start it from a file as root: an ext4 file system, or an EROFS image; or with --unmounted-root",
         )
     } else if !record.volumes.is_empty() {
         (

@@ -146,6 +146,11 @@ pub struct NodeSpec {
     #[arg(long, requires = "rootfs")]
     #[serde(skip_serializing_if = "is_default")]
     pub overlay: bool,
+    /// Have the folder that is the root, and leave it to containers of an OCI runtime to mount it: so a snapshot can be
+    /// taken, of whose copies each has a folder of its own.
+    #[arg(long, requires = "rootfs", conflicts_with = "overlay")]
+    #[serde(skip_serializing_if = "is_default")]
+    pub unmounted_root: bool,
     /// Files or block devices of this system to attach as disks; one or several: the first is
     /// /dev/vda in the node, the next /dev/vdb; `,ro` makes one read-only.
     #[arg(long, value_name = "FILE[,ro]")]
@@ -338,6 +343,7 @@ impl Default for NodeSpec {
             force_device: false,
             rootfs: None,
             overlay: false,
+            unmounted_root: false,
             disk: Vec::new(),
             volume: Vec::new(),
             hostname: None,

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::arguments::Arguments;
 use super::config::Config;
 use super::mounts::{self, OF_THE_NODE, ROOTFS};
-use super::node::Network;
+use super::node::{Network, NodeKind};
 use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
@@ -37,10 +37,11 @@ const PID_FILE: &str = "--pid-file";
 pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCode, Error> {
     let bundle = Bundle::read(arguments)?;
     let driver = Driver::open()?;
-    if delegated::is_meant(&driver, node::image(&bundle.config)?.as_ref())? {
+    let kind = NodeKind::of(&driver, node::image(&bundle.config)?.as_ref())?;
+    if kind == NodeKind::Lightweight {
         return delegated::create(arguments, runtime, (&bundle, &driver));
     }
-    let (record, config) = bundle.container()?;
+    let (record, config) = bundle.container(kind)?;
     if record.member.is_none() {
         check_node(&bundle, &record)?;
     }
@@ -126,7 +127,7 @@ impl Bundle {
     }
 
     /// What is kept of the container, and the configuration of the process that stands for it.
-    fn container(&self) -> Result<(Record, Value), Error> {
+    fn container(&self, kind: NodeKind) -> Result<(Record, Value), Error> {
         namespaces::check(&self.config)?;
         let sandbox = pod::sandbox(&self.config, &self.id);
         let name = node::name(&self.id)?;
@@ -160,7 +161,7 @@ impl Bundle {
             id: self.id.clone(),
             bundle: self.path.clone(),
             node,
-            spec: node::spec(&self.config, &self.id, Path::new(ROOTFS))?,
+            spec: node::spec(&self.config, (&self.id, kind), Path::new(ROOTFS))?,
             kernel: self.config.vm.kernel.clone(),
             network: Network::of(&self.config),
             process: self.config.process.clone().unwrap_or_default(),
@@ -169,9 +170,9 @@ impl Bundle {
             base,
             pid_file: self.pid_file(),
             name,
-            inside: Inside::of(&self.config, member.is_some())?,
+            inside: Inside::of(&self.config, kind, member.is_some())?,
             member,
-            is_delegated: false,
+            kind,
         };
         Ok((record, config))
     }

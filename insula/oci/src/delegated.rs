@@ -17,10 +17,9 @@ use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_image::{Bootable, proxy};
+use insula_image::proxy;
 use insula_node as node;
 use insula_supervisor as supervisor;
-use kimage::Format;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -29,7 +28,7 @@ use serde_json::{Value, json};
 use super::arguments::Arguments;
 use super::create::{Bundle, check_node};
 use super::exec::{PROCESS, ProcessFile};
-use super::node::{self as container_node, Network};
+use super::node::{self as container_node, Network, NodeKind};
 use super::pod::Inside;
 use super::runtime::Runtime;
 use super::state::{Base, Record, State};
@@ -46,18 +45,6 @@ const SEALS: SealFlags = SealFlags::SEAL
     .union(SealFlags::SHRINK)
     .union(SealFlags::GROW)
     .union(SealFlags::WRITE);
-
-/// Whether a container's node is to run the lightweight kernel.
-///
-/// # Errors
-/// When the image is not found, or cannot be read.
-pub(super) fn is_meant(driver: &Driver, image: Option<&Name>) -> Result<bool, Error> {
-    let Some(image) = image else {
-        return Ok(false);
-    };
-    let found = Bootable::of_image(driver, image)?;
-    Ok(found.loadable.format == Format::Lwk)
-}
 
 /// Creates a container, and with the verb `run` runs it: its node is there before it.
 ///
@@ -95,7 +82,8 @@ pub(super) fn create(
 fn container(bundle: &Bundle, passed: &Passed) -> Result<(Record, Value), Error> {
     namespaces::check(&bundle.config)?;
     let node = container_node::name(&bundle.id)?;
-    let mut spec = container_node::spec(&bundle.config, &bundle.id, &bundle.rootfs)?;
+    let (id, kind) = (&bundle.id, NodeKind::Lightweight);
+    let mut spec = container_node::spec(&bundle.config, (id, kind), &bundle.rootfs)?;
     // They are the container's own, on the base.
     (spec.rootfs, spec.hostname, spec.network) = (None, None, insula_node::NetworkSpec::None);
     let record = Record {
@@ -113,12 +101,14 @@ fn container(bundle: &Bundle, passed: &Passed) -> Result<(Record, Value), Error>
         name: node.clone(),
         inside: Inside::default(),
         member: None,
-        is_delegated: true,
+        kind,
     };
     let mut config = bundle.value.clone();
     config["root"]["path"] = json!(bundle.rootfs);
     for mount in config["mounts"].as_array_mut().into_iter().flatten() {
-        if let Ok(known) = serde_json::from_value(mount.clone()) {
+        if let Ok(known) = serde_json::from_value(mount.clone())
+            && rewrite::is_bind(&known)
+        {
             mount["source"] = json!(rewrite::resolve(known, &bundle.path).source);
         }
     }

@@ -77,7 +77,7 @@ pub fn call(list: &str, id: &str) -> Result<(), Error> {
         return Ok(());
     };
     let state = state_with(&record, serde_json::from_reader(io::stdin()).ok());
-    if list == STARTED && !record.is_delegated {
+    if list == STARTED && !record.is_delegated() {
         wait_until_it_runs(&record);
     }
     for hook in hooks_of(&record, list) {

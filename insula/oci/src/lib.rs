@@ -91,10 +91,10 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
         println!("{NAME} version {}", env!("CARGO_PKG_VERSION"));
     }
     match (verb, record_of(arguments)?) {
-        ("start", Some(record)) if !record.is_delegated => {
+        ("start", Some(record)) if !record.is_delegated() => {
             start::start(arguments, &runtime, &record)
         }
-        ("exec", Some(record)) if record.is_delegated => {
+        ("exec", Some(record)) if record.is_delegated() => {
             delegated::exec(arguments, &runtime, &record)
         }
         ("exec", Some(record)) => exec::exec(arguments, &runtime, &record),

@@ -6,11 +6,13 @@ use std::str::FromStr;
 use insula_abi::GRANULE;
 use insula_base::error::Error;
 use insula_base::units::{CpuList, Size};
+use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_image::{Files, Payload};
+use insula_image::{Bootable, Files, Opened, Payload, open_any};
 use insula_node::memory::MemorySpec;
 use insula_node::policy::OnHang;
 use insula_node::{Attachments, HostName, Label, NetworkSpec, NodeSpec, RunRequest, Source};
+use kimage::Format;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, CpuLimit, Kernel};
@@ -44,8 +46,12 @@ pub(super) fn label(id: &str) -> Label {
     }
 }
 
-/// What a container's node is to be. It has this root.
-pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec, Error> {
+/// What a container's node of this kind is to be. It has this root.
+pub(super) fn spec(
+    config: &Config,
+    (id, kind): (&str, NodeKind),
+    rootfs: &Path,
+) -> Result<NodeSpec, Error> {
     let annotation = |key: &str| annotation(config, key);
     let mut spec = NodeSpec {
         image: image(config)?,
@@ -62,27 +68,65 @@ pub(super) fn spec(config: &Config, id: &str, rootfs: &Path) -> Result<NodeSpec,
     if let Some(kernel) = &config.vm.kernel {
         spec.append = kernel.parameters.join(" ");
     }
+    // A copy has the size and the isolation of its original.
+    let is_copy = kind == NodeKind::Copy;
     match annotation("cpus") {
         // A list, or the number of them.
         Some(text) if text.contains(['-', ',']) => {
             spec.cpu_list = Some(parse::<CpuList>("cpus", text)?);
         }
         Some(text) => spec.cpus = Some(parse("cpus", text)?),
+        None if is_copy => {}
         None => spec.cpus = cores(&config.linux.resources.cpu),
     }
     match (annotation("memory"), config.linux.resources.memory.limit) {
         (Some(text), _) => spec.memory = vec![parse("memory", text)?],
-        (None, Some(limit)) if limit > 0 => spec.memory = vec![memory(limit.unsigned_abs())],
+        (None, Some(limit)) if limit > 0 && !is_copy => {
+            spec.memory = vec![memory(limit.unsigned_abs())]
+        }
         (None, _) => {}
     }
     if let Some(text) = annotation("isolation") {
         let isolation = serde_json::from_value(text.as_str().into());
         spec.isolation = isolation.map_err(|source| refused("isolation", text).because(source))?;
     }
-    if !config.hostname.is_empty() {
+    // It is called as its node, which the container need not see.
+    if !config.hostname.is_empty() && !is_copy {
         spec.hostname = Some(parse::<HostName>("hostname", &config.hostname)?);
     }
     Ok(spec)
+}
+
+/// What a container's node is, by its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum NodeKind {
+    /// A Linux node that boots.
+    #[default]
+    Linux,
+    /// A copy of one, from a snapshot.
+    Copy,
+    /// A node of the lightweight kernel.
+    Lightweight,
+}
+
+impl NodeKind {
+    /// That of nodes of this image.
+    ///
+    /// # Errors
+    /// When the image is not found, or cannot be read.
+    pub(super) fn of(driver: &Driver, image: Option<&Name>) -> Result<Self, Error> {
+        let Some(image) = image else {
+            return Ok(Self::Linux);
+        };
+        if let Ok(Opened::Snapshot(_)) = open_any(driver, image) {
+            return Ok(Self::Copy);
+        }
+        let found = Bootable::of_image(driver, image)?;
+        Ok(match found.loadable.format {
+            Format::Lwk => Self::Lightweight,
+            _ => Self::Linux,
+        })
+    }
 }
 
 /// The image of a container's node, if the container does not come with a kernel.
@@ -195,7 +239,7 @@ mod tests {
 
     fn of(config: Value) -> Result<NodeSpec, Error> {
         let config = serde_json::from_value(config).unwrap();
-        spec(&config, "web", Path::new("/srv"))
+        spec(&config, ("web", NodeKind::Linux), Path::new("/srv"))
     }
 
     fn alone(mut config: Value) -> NodeSpec {

@@ -15,6 +15,7 @@ use insula_driver::name::Name;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, Resources};
+use super::node::NodeKind;
 use super::state::{Record, State, check_id};
 use super::{restrictions, view};
 
@@ -38,19 +39,20 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// That of a container of this configuration, which is in another one's node or not.
-    pub(super) fn of(config: &Config, is_member: bool) -> Result<Self, Error> {
+    /// That of a container of this configuration, on a node of this kind, which is another one's or not.
+    pub(super) fn of(config: &Config, kind: NodeKind, is_member: bool) -> Result<Self, Error> {
         let is_own = |kind: &str| {
             let mut all = config.linux.namespaces.iter();
             all.any(|one| one.kind == kind && one.path.as_os_str().is_empty())
         };
         let hostname = is_own("uts").then(|| config.hostname.clone());
+        let is_own_name = is_member || kind == NodeKind::Copy;
         let process = config.process.as_ref();
         let restrictions = process.map(restrictions::of).transpose()?;
         Ok(Self {
             own: OwnNamespaces {
-                // The node is called so, and others of it may share that.
-                hostname: hostname.filter(|name| !name.is_empty() && is_member),
+                // Else the node is called so, and others of it may share that.
+                hostname: hostname.filter(|name| !name.is_empty() && is_own_name),
                 ipc: is_own("ipc") && is_member,
                 processes: is_own("pid"),
             },
@@ -113,7 +115,7 @@ fn with_network_of(config: &Config) -> Option<Record> {
 
 /// Whether a container has a Linux node of its own.
 fn has_node_to_share(record: &Record) -> bool {
-    record.member.is_none() && !record.is_delegated
+    record.member.is_none() && !record.is_delegated()
 }
 
 /// What tells namespaces from each other.
@@ -136,7 +138,8 @@ mod tests {
     fn namespaces_are_the_containers_own_or_the_nodes() {
         let of = |namespaces: Value, is_member: bool| {
             let value = json!({"hostname": "web", "linux": {"namespaces": namespaces}});
-            Inside::of(&config(value), is_member).unwrap().own
+            let kind = NodeKind::Linux;
+            Inside::of(&config(value), kind, is_member).unwrap().own
         };
         let all = json!([{"type": "uts"}, {"type": "ipc"}, {"type": "pid"}]);
         let own = of(all.clone(), true);

@@ -128,7 +128,7 @@ pub fn guard(id: &str) -> Result<(), Error> {
     let driver = Driver::open()?;
     // Nothing is ever written: it ends with the last process that could.
     let _ = io::stdin().read(&mut [0]);
-    if record.is_delegated {
+    if record.is_delegated() {
         delegated::wait_for_end(&record);
     }
     remove_own(&driver, &record)
@@ -183,6 +183,10 @@ fn run_process(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitC
     let started = supervisor::run(driver, &Root::default(), &request, began_tsc)?;
     if let Some(why) = started.unsupervised {
         return Err(Error::new(why).nothing_kept());
+    }
+    if started.is_copy {
+        agent::rename(driver, &record.node)?;
+        node::store_written_set(driver, &record.node);
     }
     if let Network::OfAnEngine(_) = record.network {
         let address = address(&node::find(driver, &record.node)?);

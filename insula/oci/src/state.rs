@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::config::{Kernel, Process};
 use super::hooks::Hooks;
 use super::mounts::{CONTAINER, Placed};
-use super::node::Network;
+use super::node::{Network, NodeKind};
 use super::pod::{Inside, Member};
 
 /// Folder of all containers, in [`RUN`].
@@ -61,8 +61,15 @@ pub(super) struct Record {
     pub(super) inside: Inside,
     /// Whose node that is, if it has none of its own.
     pub(super) member: Option<Member>,
+    /// What its node is.
+    pub(super) kind: NodeKind,
+}
+
+impl Record {
     /// Whether its processes are the proxies of a lightweight kernel's: see [`delegated`](super::delegated).
-    pub(super) is_delegated: bool,
+    pub(super) fn is_delegated(&self) -> bool {
+        self.kind == NodeKind::Lightweight
+    }
 }
 
 impl Record {
@@ -294,7 +301,7 @@ pub(super) mod tests {
             name: id.parse().unwrap(),
             inside: Inside::default(),
             member: None,
-            is_delegated: false,
+            kind: NodeKind::Linux,
         }
     }
 

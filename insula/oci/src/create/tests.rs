@@ -24,7 +24,10 @@ fn config() -> Value {
 fn a_bundle_becomes_another_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().canonicalize().unwrap();
-    let (record, config) = bundle(&path, &config()).unwrap().container().unwrap();
+    let (record, config) = bundle(&path, &config())
+        .unwrap()
+        .container(NodeKind::Linux)
+        .unwrap();
     assert_eq!((record.node.as_str(), &record.bundle), ("web", &path));
     assert_eq!(record.process.args, ["true"]);
     let mounts = config["mounts"].as_array().unwrap();
@@ -81,7 +84,7 @@ fn user_namespaces_are_refused() {
     config["linux"]["namespaces"] = json!([{"type": "network"}, {"type": "user"}]);
     let error = bundle(folder.path(), &config)
         .unwrap()
-        .container()
+        .container(NodeKind::Linux)
         .unwrap_err();
     assert!(error.what.contains("user namespace"), "{error}");
 }

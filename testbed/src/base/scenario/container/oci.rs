@@ -3,6 +3,7 @@
 
 mod bundles;
 mod containerd;
+mod copied;
 pub(crate) mod cri;
 mod delegated;
 mod network;

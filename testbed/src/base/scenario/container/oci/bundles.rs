@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{
-    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, delegated, network, nothing_is_left, pods, restrictions,
+    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, copied, delegated, network, nothing_is_left, pods,
+    restrictions,
 };
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
@@ -31,11 +32,16 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     let played = from_create_to_delete(release)
         .and_then(|()| restrictions::play())
         .and_then(|()| delegated::play())
+        .and_then(|()| on_copies())
         .and_then(|()| network::play())
         .and_then(|()| pods::play())
         .and_then(|()| refusals());
     fs::remove_dir_all(BUNDLE)?;
     played
+}
+
+fn on_copies() -> Result<(), Finding> {
+    copied::with_snapshot(|| copied::play().and_then(|()| restrictions::of_copies()))
 }
 
 /// Makes the bundle's configuration, of the usual one.
@@ -80,6 +86,15 @@ pub(super) fn create_as(name: &str) -> Result<(), Finding> {
     let is_created = command.stdout(output).status()?.success();
     let why = fs::read_to_string(OUTPUT)?;
     Finding::unless(is_created, || format!("create {name}: {why}"))
+}
+
+/// Waits until a container has printed that.
+pub(super) fn wait_for_output(text: &str) -> Result<(), Finding> {
+    let waited = wait_for("what it prints", || {
+        Ok(fs::read_to_string(OUTPUT)?.contains(text).then_some(()))
+    });
+    let printed = fs::read_to_string(OUTPUT)?;
+    waited.map_err(|finding| finding.when(&format!("it has printed {printed:?}")))
 }
 
 /// Waits until a container has ended, and deletes it.

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime};
+use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime, wait_for_output};
 use super::nothing_is_left;
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, insula_json, names, wait_for};
@@ -41,12 +41,6 @@ fn configure_script(script: &str, change: impl FnOnce(&mut Value)) -> Result<(),
 fn start() -> Result<(), Finding> {
     create()?;
     runtime(&["start", NAME])?.with_status(0).map(drop)
-}
-
-fn wait_for_output(word: &str) -> Result<(), Finding> {
-    wait_for("what it prints", || {
-        Ok(fs::read_to_string(OUTPUT)?.contains(word).then_some(()))
-    })
 }
 
 fn it_runs_on_its_node() -> Result<(), Finding> {

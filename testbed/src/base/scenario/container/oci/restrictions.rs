@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime};
+use super::copied::SNAPSHOT;
 use super::delegated::{IMAGE, LWK};
 use super::nothing_is_left;
 use crate::base::Finding;
@@ -29,6 +30,11 @@ pub(super) fn play() -> Result<(), Finding> {
     play_on(json!({}), "77")?;
     // Joined by the ordinary runtime, which limits only the first of these itself.
     play_on(json!({IMAGE: LWK}), "1024")
+}
+
+/// On a copy of a node that has booted.
+pub(super) fn of_copies() -> Result<(), Finding> {
+    play_on(json!({IMAGE: SNAPSHOT}), "77")
 }
 
 /// On a node of the image that these annotations name; what joins the container may open so many files.
