@@ -56,11 +56,14 @@ pub(super) fn play(context: &Context) -> Result<(), Finding> {
     are_on([0, 1, 2])?;
     assert_equal("after a restart", &insula(&there(SERVED, &list))?, &before)?;
     insula(&["servers", "stop", NODE, "file"])?;
-    insula(&[&start[..4], &["--place", "auto", "--", FILES], &disk].concat())?;
-    serves()?;
-    choose_their_cores()?;
-    insula(&there(SERVED, "rm /tmp/served/own && sync /tmp/served"))?;
-    insula(&["servers", "stop", NODE, "file"])?;
+    if context.count(0, 1) > 0 {
+        // On an emulated machine the base hardly comes to look while a node's cores compute: not in a usual run.
+        insula(&[&start[..4], &["--place", "auto", "--", FILES], &disk].concat())?;
+        serves()?;
+        choose_their_cores()?;
+        insula(&there(SERVED, "rm /tmp/served/own && sync /tmp/served"))?;
+        insula(&["servers", "stop", NODE, "file"])?;
+    }
     run("e2fsck", &["-fn", IMAGE])?;
     assert_equal("what Linux finds", &by_linux(LIST)?, &before)?;
     Ok(fs::remove_file(IMAGE)?)
