@@ -60,8 +60,9 @@ pub(super) fn create(
     check_node(bundle, &record)?;
     let state = State::of(&record.id);
     state.create(&record, &config)?;
-    let made = start_node(driver, &record).and_then(|()| {
-        let _guard = stand_in::start_guard(&record)?;
+    // First the guard: this process may be killed as soon as there is a node.
+    let made = stand_in::start_guard(&record).and_then(|_guard| {
+        start_node(driver, &record)?;
         let words =
             bundle
                 .words(arguments, &record)

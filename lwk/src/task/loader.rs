@@ -1,7 +1,6 @@
 //! The program loader. Files are read by delegated calls.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -32,7 +31,7 @@ use crate::task::layout::{self, Layout, STACK_SIZE};
 use crate::task::mm::Mm;
 use crate::task::mounted::{Mount, MountedFiles};
 use crate::task::process::{Process, ProgramInfo};
-use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program};
+use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program, path_of};
 use crate::task::thread::Thread;
 use crate::task::{endpoint_registry, mounted, remote, running, vdso};
 use crate::{info, warning};
@@ -167,19 +166,6 @@ async fn load_image(
     registers.rsp = start;
     registers.rip = interpreter.map_or(program.entry, |interpreter| interpreter.entry);
     Ok(())
-}
-
-/// The absolute path of an open file; none where the base shows none.
-async fn path_of(thread: &mut Thread, file: u64, buffer: u64) -> Option<Vec<u8>> {
-    let link = format!("/proc/self/fd/{file}\0").into_bytes();
-    let target = buffer + PAGE;
-    thread.process.space().write(buffer, &link).ok()?;
-    let read = [buffer, target, PAGE, 0, 0, 0];
-    let size = thread.remote_syscall(number::READLINK, read).await.ok()?;
-    let mut path = zeroed(size.min(PAGE) as usize).ok()?;
-    thread.process.space().read(target, &mut path).ok()?;
-    // Others are no files of this root.
-    path.starts_with(b"/").then_some(path)
 }
 
 /// Gets the program's random bytes from the base, and mixes further ones into the kernel's entropy.

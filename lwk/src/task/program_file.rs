@@ -1,5 +1,6 @@
 //! Opening a program, and its interpreter, by remote calls.
 
+use alloc::format;
 use alloc::vec::Vec;
 
 use crate::hw::memory::room::{NoMemory, zeroed};
@@ -8,6 +9,7 @@ use crate::model::errno::Errno;
 use crate::model::initial_stack::Arguments;
 use crate::model::number;
 use crate::model::shebang::Interpreter;
+use crate::model::vma::PAGE;
 use crate::task::image::{Image, OpenFile};
 use crate::task::layout::STACK_SIZE;
 use crate::task::thread::Thread;
@@ -173,4 +175,17 @@ pub(super) async fn close(thread: &mut Thread, file: u64) -> Result<(), Errno> {
         .remote_syscall(number::CLOSE, [file, 0, 0, 0, 0, 0])
         .await
         .map(drop)
+}
+
+/// The absolute path of an open file; none where the base shows none.
+pub(super) async fn path_of(thread: &mut Thread, file: u64, buffer: u64) -> Option<Vec<u8>> {
+    let link = format!("/proc/self/fd/{file}\0").into_bytes();
+    let target = buffer + PAGE;
+    thread.process.space().write(buffer, &link).ok()?;
+    let read = [buffer, target, PAGE, 0, 0, 0];
+    let size = thread.remote_syscall(number::READLINK, read).await.ok()?;
+    let mut path = zeroed(size.min(PAGE) as usize).ok()?;
+    thread.process.space().read(target, &mut path).ok()?;
+    // Others are no files of this root.
+    path.starts_with(b"/").then_some(path)
 }

@@ -11,7 +11,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +18,6 @@ use std::process::ExitCode;
 use insula_base::error::{Error, Kind};
 use insula_driver::Node;
 use insula_exec::program::{POLLS, ProgramRequest, exec_on};
-use nix::fcntl::{FcntlArg, fcntl};
 
 fn main() -> ExitCode {
     let words: Vec<_> = env::args_os().collect();
@@ -59,10 +57,8 @@ fn inherited(number: &OsStr) -> Result<OwnedFd, Error> {
     if number < 3 {
         return Err(missing());
     }
-    // SAFETY: the kernel only looks whether there is one; the value does not outlive the call.
-    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-    fcntl(borrowed, FcntlArg::F_GETFD)
-        .map_err(|errno| missing().because(io::Error::from(errno)))?;
+    std::fs::symlink_metadata(format!("/proc/self/fd/{number}"))
+        .map_err(|error| missing().because(error))?;
     // SAFETY: it is open, and nothing in this process has opened it: it has opened none so far but
     // those of the standard library, which are below 3.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
