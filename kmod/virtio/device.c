@@ -10,7 +10,6 @@
 #include <linux/module.h>
 #include <linux/refcount.h>
 #include <linux/slab.h>
-#include <linux/spinlock.h>
 #include <linux/virtio_ids.h>
 #include <linux/virtio_ring.h>
 
@@ -230,6 +229,7 @@ static const struct virtio_config_ops config_ops = {
 	.find_vqs = vdev_find_vqs,
 	.del_vqs = insula_vqueues_delete,
 	.synchronize_cbs = insula_vqueues_synchronize,
+	.set_vq_affinity = insula_vqueue_set_affinity,
 	.get_features = vdev_get_features,
 	.finalize_features = vdev_finalize_features,
 	.bus_name = vdev_bus_name,
@@ -270,7 +270,7 @@ struct insula_virtio *insula_virtio_create(struct insula_bus *bus, struct device
 	device->core.dev.parent = parent;
 	device->core.dev.release = vdev_release;
 	device->core.config = &config_ops;
-	spin_lock_init(&device->lock);
+	insula_vqueues_init(device);
 	err = vdev_get_info(device, &info);
 	if (err) {
 		kfree(device);

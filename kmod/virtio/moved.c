@@ -25,8 +25,12 @@
 
 #include "virtio/vdev.h"
 
-/* Queues of network cards and of sockets (specification, 5.1.2 and 5.10.2). */
+/*
+ * Queues of network cards, in pairs before a control queue, and of sockets (specification, 5.1.2
+ * and 5.10.2).
+ */
 #define TRANSMIT_QUEUE	1
+#define QUEUES_OF_PAIR	2
 #define EVENT_QUEUE	2
 /* The driver's work for an event, which asks for the new address. */
 #define EVENT_POLL_US		100
@@ -127,11 +131,12 @@ static int moved_reset_sockets(struct virtqueue *queue)
 
 int insula_moved_prepare(struct insula_virtio *device)
 {
-	struct virtqueue *transmit = device->queues[TRANSMIT_QUEUE];
-	struct virtqueue *event = device->queues[EVENT_QUEUE];
+	struct virtqueue *event = device->queues[EVENT_QUEUE].queue;
+	u32 i;
 
-	if (transmit)
-		moved_drop_all(transmit);
+	for (i = TRANSMIT_QUEUE; i < ARRAY_SIZE(device->queues); i += QUEUES_OF_PAIR)
+		if (device->queues[i].queue)
+			moved_drop_all(device->queues[i].queue);
 	/* Interrupts for what the original's base had done may be lost. They raise softirqs. */
 	local_bh_disable();
 	insula_virtio_used(device, U64_MAX);

@@ -3,11 +3,21 @@
 #define INSULA_VDEV_H
 
 #include <linux/refcount.h>
+#include <linux/smp.h>
 #include <linux/spinlock.h>
 #include <linux/virtio.h>
 
 #include "virtio/bus.h"
 #include "virtio/device.h"
+
+/* A place for a virtqueue of a device. */
+struct insula_vqueue {
+	struct virtqueue *queue;	/* or NULL: the doorbell's handler does not see it */
+	struct insula_virtio *device;
+	u32 event;			/* bit of the channel */
+	int cpu;			/* where its driver wants its interrupts, or -1 */
+	call_single_data_t remote;	/* has that core handle one */
+};
 
 /* A virtio device, for its implementation only: device.c, vqueue.c. */
 struct insula_virtio {
@@ -25,9 +35,9 @@ struct insula_virtio {
 	bool in_use;		/* by a driver, so this module is pinned */
 	bool resuming;		/* status changes are not the driver's */
 	u8 status;		/* last set by the driver */
+	bool spread;		/* some of its queues have had cores of their own */
 	spinlock_t lock;	/* the queues, against the doorbell's handler */
-	struct virtqueue *queues[INSULA_VIRTIO_QUEUES_MAX];
-	u32 events[INSULA_VIRTIO_QUEUES_MAX];	/* event bit of each */
+	struct insula_vqueue queues[INSULA_VIRTIO_QUEUES_MAX];
 };
 
 static inline struct insula_virtio *insula_vdev_of(struct virtio_device *core)

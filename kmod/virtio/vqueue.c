@@ -3,10 +3,16 @@
  * Virtqueues of a node's virtio devices. They are in the node's memory and use physical addresses,
  * which are the same on both sides. Notifications need no message: available and used buffers are
  * events of the channel.
+ *
+ * The doorbell of a channel rings on one core. A driver with several queues, as a network card has,
+ * wants their interrupts on cores of their own (set_vq_affinity): those are asked to handle them.
  */
 #include "virtio/vqueue.h"
 
+#include <linux/cpumask.h>
 #include <linux/err.h>
+#include <linux/rcupdate.h>
+#include <linux/smp.h>
 #include <linux/spinlock.h>
 #include <linux/virtio_ring.h>
 
@@ -17,7 +23,7 @@ static bool vqueue_notify(struct virtqueue *queue)
 {
 	struct insula_virtio *device = insula_vdev_of(queue->vdev);
 
-	insula_bus_signal(device->bus, device->events[queue->index]);
+	insula_bus_signal(device->bus, device->queues[queue->index].event);
 	return true;
 }
 
@@ -39,7 +45,7 @@ static int vqueue_get(struct insula_virtio *device, u32 index, u32 *size_max)
 	if (vqueue->event >= INSULA_VIRTIO_EVENTS_MAX)
 		return -EPROTO;
 	*size_max = vqueue->size_max;
-	device->events[index] = vqueue->event;
+	device->queues[index].event = vqueue->event;
 	return 0;
 }
 
@@ -73,7 +79,7 @@ static void vqueue_publish(struct insula_virtio *device, u32 index, struct virtq
 	unsigned long flags;
 
 	spin_lock_irqsave(&device->lock, flags);
-	device->queues[index] = queue;
+	device->queues[index].queue = queue;
 	spin_unlock_irqrestore(&device->lock, flags);
 }
 
@@ -103,13 +109,64 @@ struct virtqueue *insula_vqueue_find(struct insula_virtio *device, u32 index,
 	return queue;
 }
 
+/* Handle an interrupt of a queue, on whichever core. */
+static void vqueue_interrupt(void *of)
+{
+	struct insula_vqueue *vqueue = of;
+	unsigned long flags;
+
+	spin_lock_irqsave(&vqueue->device->lock, flags);
+	if (vqueue->queue)
+		vring_interrupt(0, vqueue->queue);
+	spin_unlock_irqrestore(&vqueue->device->lock, flags);
+}
+
+void insula_vqueues_init(struct insula_virtio *device)
+{
+	struct insula_vqueue *vqueue;
+	u32 i;
+
+	spin_lock_init(&device->lock);
+	for (i = 0; i < ARRAY_SIZE(device->queues); i++) {
+		vqueue = &device->queues[i];
+		vqueue->device = device;
+		vqueue->cpu = -1;
+		INIT_CSD(&vqueue->remote, vqueue_interrupt, vqueue);
+	}
+}
+
+int insula_vqueue_set_affinity(struct virtqueue *queue, const struct cpumask *cpus)
+{
+	struct insula_virtio *device = insula_vdev_of(queue->vdev);
+	unsigned int cpu = cpus ? cpumask_any_and(cpus, cpu_online_mask) : nr_cpu_ids;
+
+	WRITE_ONCE(device->queues[queue->index].cpu, cpu < nr_cpu_ids ? (int)cpu : -1);
+	if (cpu < nr_cpu_ids)
+		WRITE_ONCE(device->spread, true);
+	return 0;
+}
+
+/* Wait until no core handles an interrupt of a queue that is hidden by now, or is yet to do so. */
+static void vqueues_end_remote(struct insula_virtio *device)
+{
+	if (!READ_ONCE(device->spread))
+		return;
+	/* Each core has begun with what it was asked for, ... */
+	kick_all_cpus_sync();
+	/* ... and has come to an end with it. */
+	synchronize_rcu();
+}
+
 void insula_vqueues_delete(struct virtio_device *core)
 {
 	struct insula_virtio *device = insula_vdev_of(core);
 	struct virtqueue *queue, *next;
 
-	list_for_each_entry_safe(queue, next, &core->vqs, list) {
+	list_for_each_entry(queue, &core->vqs, list)
 		vqueue_publish(device, queue->index, NULL);
+	vqueues_end_remote(device);
+	list_for_each_entry_safe(queue, next, &core->vqs, list) {
+		device->queues[queue->index].cpu = -1;
 		vqueue_reset(device, queue->index);
 		vring_del_virtqueue(queue);
 	}
@@ -143,14 +200,26 @@ int insula_vqueues_resume(struct insula_virtio *device)
 	return 0;
 }
 
+/* A call that is under way already sees what this one would be for. */
+static void vqueue_used(struct insula_vqueue *vqueue)
+{
+	int cpu = READ_ONCE(vqueue->cpu);
+
+	if (cpu < 0 || cpu == smp_processor_id() || !cpu_online(cpu))
+		vring_interrupt(0, vqueue->queue);
+	else
+		smp_call_function_single_async(cpu, &vqueue->remote);
+}
+
 void insula_virtio_used(struct insula_virtio *device, u64 events)
 {
 	unsigned long flags;
 	u32 i;
 
+	/* No core goes offline meanwhile: each would have to agree. */
 	spin_lock_irqsave(&device->lock, flags);
 	for (i = 0; i < ARRAY_SIZE(device->queues); i++)
-		if (device->queues[i] && events & BIT_ULL(device->events[i]))
-			vring_interrupt(0, device->queues[i]);
+		if (device->queues[i].queue && events & BIT_ULL(device->queues[i].event))
+			vqueue_used(&device->queues[i]);
 	spin_unlock_irqrestore(&device->lock, flags);
 }

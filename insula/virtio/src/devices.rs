@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use insula_agent::options;
-use insula_base::error::Error;
+use insula_base::error::Source;
 use insula_node::attachment::{DiskFile, Networking, Volume, cid};
 
 use super::bus::Bus;
@@ -54,7 +54,7 @@ pub(super) fn bus(
     checkpoints: &Checkpoints,
     device_events: &Arc<dyn DeviceEvents>,
     nat: &Arc<Nat>,
-) -> Result<Bus, Error> {
+) -> Result<Bus, Source> {
     let vsock = Vsock::new(Arc::clone(node), Arc::clone(&binder), cid(devices.id));
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(vsock)];
     let slot = |device: &str, name: String| BackendSlot {
@@ -81,10 +81,20 @@ pub(super) fn bus(
             nat: Arc::clone(nat),
             names: Arc::clone(&devices.names),
         };
-        let card = Network::new(Arc::clone(node), binder, services, devices.id, network);
+        let (_, cpus) = node.node().info()?;
+        let queues = backends.iter().map(|one| one.identity().queue_sizes.len());
+        let counts = (cpus.len(), queues.sum());
+        let card = Network::new(
+            Arc::clone(node),
+            binder,
+            services,
+            devices.id,
+            network,
+            counts,
+        );
         backends.push(Box::new(card));
     }
-    Bus::new(backends)
+    Ok(Bus::new(backends)?)
 }
 
 /// The folders of the base that the node has: its root, if that is one, and its volumes.

@@ -70,7 +70,7 @@ impl PacketHold {
     /// When the base's kernel refuses it; packets go on to where they went.
     pub fn begin(address: Ipv4Addr) -> Result<Self, HoldError> {
         let name = format!("insula-h{}", process::id());
-        let tap = Tap::create(&name)?;
+        let tap = Tap::create(&name, 1)?;
         let bridge = bridge_of_network(&Root::default(), Network::of(address));
         bridge::join_aside(&name, bridge.as_deref().unwrap_or(BRIDGE))?;
         let (stopped, stop) = io::pipe()?;

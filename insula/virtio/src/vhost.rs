@@ -14,8 +14,10 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::device::{StartError, Virtqueue};
 use super::memory::NodeMemory;
 
+/// `VIRTIO_F_EVENT_IDX`: each side says from which buffer on it wants to be notified.
+pub(super) const EVENT_IDX: u64 = 1 << 29;
 /// Transport features that are offered to a node's driver: INDIRECT_DESC, EVENT_IDX, VERSION_1.
-pub(super) const TRANSPORT_FEATURES: u64 = 1 << 28 | 1 << 29 | 1 << 32;
+pub(super) const TRANSPORT_FEATURES: u64 = 1 << 28 | EVENT_IDX | 1 << 32;
 
 /// Binds events of a node's channel to eventfds.
 pub(crate) trait EventfdBinder: Send + Sync {
@@ -56,7 +58,18 @@ impl QueueNotifier {
     /// Notifies both sides: notifications to the previous backend may be lost.
     pub(super) fn signal_both(&self) {
         self.kick();
+        self.notify_node();
+    }
+
+    /// Tells the node's driver that buffers were used.
+    pub(super) fn notify_node(&self) {
+        // A full counter is pending already.
         let _ = self.call.write(1);
+    }
+
+    /// Becomes readable when the node's driver has made buffers available. Does not block.
+    pub(super) fn kicked(&self) -> &EventFd {
+        &self.kick
     }
 
     /// Has the backend look for requests.
@@ -134,15 +147,25 @@ pub(super) fn set_up_kernel(
 /// Number of buffers of a virtqueue that were used. vhost of the kernel uses them in the order in which they
 /// are available.
 pub(super) fn used_index(memory: &NodeMemory, queue: &Virtqueue) -> Result<UsedIndex, StartError> {
-    let at = GuestAddress(queue.device).checked_add(2);
-    let at = at.ok_or_else(|| StartError::Driver("a virtqueue has no address".into()))?;
-    let read = memory.guest().load(at, Ordering::Acquire);
+    let (at, index) = index(memory, queue.device)?;
     Ok(UsedIndex {
         address: at.0,
-        index: read
-            .map(u16::from_le)
-            .map_err(failed("reading a virtqueue"))?,
+        index,
     })
+}
+
+/// Number of buffers of a virtqueue that its driver has made available.
+pub(super) fn available_index(memory: &NodeMemory, queue: &Virtqueue) -> Result<u16, StartError> {
+    index(memory, queue.driver).map(|(_, index)| index)
+}
+
+/// The index of a virtqueue's ring, and where it is: behind the flags.
+fn index(memory: &NodeMemory, ring: u64) -> Result<(GuestAddress, u16), StartError> {
+    let at = GuestAddress(ring).checked_add(2);
+    let at = at.ok_or_else(|| StartError::Driver("a virtqueue has no address".into()))?;
+    let read = memory.guest().load(at, Ordering::Acquire);
+    let index = read.map(u16::from_le);
+    Ok((at, index.map_err(failed("reading a virtqueue"))?))
 }
 
 /// Replaces the memory of vhost of the kernel, and the addresses of the virtqueues in it. The old

@@ -44,6 +44,9 @@ const HOST: &str = "ip netns add world && ip link add to-world type veth peer na
                     ip -n world link set eth0 up";
 const NO_HOST: &str = "ip link del to-world; ip netns del world";
 const HOST_PAGE: &str = "hello from outside";
+/// A larger file of that host, in bytes, and how a node gets it.
+const LARGE_BYTES: usize = 8 << 20;
+const GET_LARGE: &str = "busybox wget -q -O - http://192.0.2.2/large | busybox wc -c";
 /// Addresses of the network that lead elsewhere on the base.
 const HIDDEN: &str = "10.79.40.0/24";
 
@@ -62,7 +65,8 @@ fn play(context: &Context) -> Result<(), Finding> {
         lasts_beyond_its_supervisor()?;
         is_internal()?;
         hides_nothing_later()?;
-        comes_with_a_file()
+        comes_with_a_file()?;
+        has_queues_for_each_core()
     });
     host.kill()?;
     host.wait()?;
@@ -81,6 +85,7 @@ fn serve_outside() -> Result<Child, Finding> {
     let folder = "/tmp/networks-host";
     fs::create_dir_all(folder)?;
     fs::write(format!("{folder}/page"), HOST_PAGE)?;
+    fs::write(format!("{folder}/large"), vec![7; LARGE_BYTES])?;
     let words = [
         "netns", "exec", "world", "busybox", "httpd", "-f", "-h", folder,
     ];
@@ -311,4 +316,39 @@ fn run(script: &str) -> Result<String, Finding> {
         format!("`{script}`: {output:?}")
     })?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What a program of a node with several cores receives comes to the core that it runs on, by a queue of its own.
+fn has_queues_for_each_core() -> Result<(), Finding> {
+    let name = "spread";
+    let run = ["run", "--image", IMAGE, "--memory", "128M", "--cpus", "2"];
+    insula(&[&run[..], &["--network", "--name", name]].concat())?;
+    let id = insula_json(&["inspect", name])?[0]["id"].to_string();
+    let queues = format!("/sys/class/net/insula-{id}/queues");
+    wait_for("a queue for each core", || {
+        // It is there once the node's driver is.
+        let found = fs::read_dir(&queues).into_iter().flatten().flatten();
+        let found = found.filter(|one| one.file_name().to_string_lossy().starts_with("rx-"));
+        Ok((found.count() == 2).then_some(()))
+    })?;
+    for core in 0..2 {
+        let before = receptions(name)?;
+        let get = format!("busybox taskset {} sh -c '{GET_LARGE}'", 1 << core);
+        let (_, size) = script(name, &get)?;
+        assert_equal("what came", &size.trim(), &LARGE_BYTES.to_string().as_str())?;
+        let after = receptions(name)?;
+        let grown = [0, 1].map(|core| after[core] - before[core]);
+        Finding::unless(grown[core] > 2 * grown[1 - core], || {
+            format!("core {core} asked, and the cores received {grown:?} times")
+        })?;
+    }
+    insula(&["rm", "--force", name]).map(drop)
+}
+
+/// How often each of two cores of a node has looked for packets.
+fn receptions(name: &str) -> Result<[u64; 2], Finding> {
+    let (_, table) = script(name, "busybox grep NET_RX /proc/softirqs")?;
+    let mut counts = table.split_whitespace().skip(1).map(str::parse);
+    let mut next = || counts.next().unwrap_or(Ok(0));
+    Ok([next()?, next()?])
 }
