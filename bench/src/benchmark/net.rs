@@ -1,6 +1,7 @@
 //! TCP between base and nodes.
 
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use testbed::base::{Finding, Shape};
 use testbed::host::root::Root;
@@ -44,7 +45,8 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
           unknown amount. In the stream between two nodes the client is in a node, too. \
           *Doorbells* are the interrupts between the two kernels, both directions together, for a \
           trip, in which four queues are signalled. *Polled*: the same node, of which the base (`--network-poll-us 100`) and the \
-          node's kernel (`net.core.busy_read`) look for packets for 100 us before they wait.",
+          node's kernel (`net.core.busy_read`) look for packets for 100 us before they wait. *Two streams*: each of \
+          half as many bytes, together, to a node with a pair of queues for each of its cores.",
     machine: Shape {
         cpus: 5,
         append: "isolcpus=domain,4",
@@ -83,6 +85,12 @@ pub(super) const BENCHMARK: Benchmark = Benchmark {
         stream("net.stream.veth", "stream, veth pair"),
         stream("net.stream.kvm", "stream, base to KVM guest").beside("net.stream.node"),
         stream("net.stream.loopback", "stream, loopback"),
+        stream(
+            "net.streams.node",
+            "two streams at once, base to a node of two cores",
+        )
+        .beside("net.streams.veth"),
+        stream("net.streams.veth", "two streams at once, veth pair"),
     ],
 };
 
@@ -112,7 +120,28 @@ fn inside(inside: &Inside) -> Result<(), Finding> {
     start_node(inside, (SERVER, NODE_CORES[0]), &polls)?;
     polled(inside)?;
     let nodes = ["rm", "--force", SERVER, CLIENT];
-    inside.command.run(&nodes).map(drop)
+    inside.command.run(&nodes)?;
+    start_node(inside, (SERVER, &NODE_CORES.join(",")), &SERVES)?;
+    for _ in 0..inside.count {
+        let node = inside.address_of(SERVER)?;
+        for (way, address) in [("node", node.as_str()), ("veth", NAMESPACE_ADDRESS)] {
+            let row = format!("net.streams.{way}");
+            inside.record(&row, streams_at_once(inside, address)?)?;
+        }
+    }
+    inside.command.run(&["rm", "--force", SERVER]).map(drop)
+}
+
+/// The rate of two streams together, in MB/s.
+fn streams_at_once(inside: &Inside, address: &str) -> Result<f64, Finding> {
+    let khz = f64::from(inside.driver.machine()?.0.tsc_khz);
+    let half = || tcp::stream(address, STREAM_BYTES / 2);
+    let (one, other) = thread::scope(|scope| {
+        let other = scope.spawn(half);
+        (half(), other.join())
+    });
+    let other = other.map_err(|_| Finding::new("a stream has panicked"))??;
+    Ok(rate(one?.max(other) as f64 / 1e3 / khz))
 }
 
 fn start_node(inside: &Inside, (name, core): (&str, &str), more: &[&str]) -> Result<(), Finding> {
