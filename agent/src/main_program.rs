@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::log::{LogLines, log};
-use crate::program::Program;
+use crate::program::{Program, Signalled};
 use crate::session::{Listener, SharedInput, Sink, Stdin, Target, forward_output, send};
 
 /// The socket, in the abstract namespace: a root file system need not have a place for it.
@@ -190,6 +190,7 @@ impl Shared {
         let input = self.stdin.clone().filter(|_| stdin);
         let listener = Listener {
             target: Arc::clone(&self.target),
+            signalled: Signalled::Group,
             is_terminal: self.terminal.is_some(),
             terminal: self.terminal.as_ref().map(File::try_clone).transpose()?,
             stdin: Stdin::new(input, &sink),

@@ -45,6 +45,17 @@ pub(crate) struct Program {
     pub(crate) terminal: Option<File>,
     /// What it gets when the command has left.
     pub(crate) hangup: Signal,
+    /// Who gets the signals that the command sends.
+    pub(crate) signalled: Signalled,
+}
+
+/// Who gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signalled {
+    /// The program alone.
+    Program,
+    /// Its process group, as by a terminal.
+    Group,
 }
 
 impl Program {
@@ -109,6 +120,7 @@ impl Program {
             stderr: None,
             terminal: Some(master.into()),
             hangup: Signal::HUP,
+            signalled: Signalled::Group,
         })
     }
 
@@ -126,6 +138,7 @@ impl Program {
             stderr: child.stderr.take().map(|end| file(end.into())),
             terminal: None,
             hangup: Signal::HUP,
+            signalled: Signalled::Group,
             child,
         })
     }

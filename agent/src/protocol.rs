@@ -168,7 +168,8 @@ pub enum Input<'a> {
     Stdin(#[serde(with = "serde_bytes")] &'a [u8]),
     /// The end of its standard input.
     StdinEnd,
-    /// A signal for it and its children, with the number of the x86 and arm64 kernels.
+    /// A signal, with the number of the x86 and arm64 kernels: for its process group, or in a container for it alone, as
+    /// OCI runtimes send them.
     Signal(i32),
     /// New size of its terminal.
     Resize(TerminalSize),

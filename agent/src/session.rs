@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use socket2::Socket;
 
-use crate::program::{Program, resize};
+use crate::program::{Program, Signalled, resize};
 
 /// The end of input on a terminal.
 const END_OF_TRANSMISSION: &[u8] = &[4];
@@ -53,6 +53,7 @@ pub(crate) fn run(
     let target = Arc::new(Target::new(pid));
     let listener = Listener {
         target: Arc::clone(&target),
+        signalled: program.signalled,
         is_terminal: program.terminal.is_some(),
         terminal: program.terminal.take(),
         stdin: Stdin::new(program.stdin.take().map(SharedInput::new), &sink),
@@ -60,7 +61,7 @@ pub(crate) fn run(
     let (left, hangup) = (Arc::clone(&target), program.hangup);
     thread::spawn(move || {
         listener.listen(reader);
-        left.signal(hangup);
+        left.signal(hangup, Signalled::Group);
     });
     poll(&mut [PollFd::new(&end, PollFlags::IN)], None).map_err(io::Error::from)?;
     target.mark_exited();
@@ -130,10 +131,13 @@ impl Target {
         }
     }
 
-    /// Signals the program's process group, or the program if it has not created that yet.
-    fn signal(&self, signal: Signal) {
+    /// Signals the program, or its process group if it has created that already.
+    fn signal(&self, signal: Signal, to: Signalled) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        if *alive && kill_process_group(self.pid, signal).is_err() {
+        if !*alive {
+            return;
+        }
+        if to == Signalled::Program || kill_process_group(self.pid, signal).is_err() {
             let _ = kill_process(self.pid, signal);
         }
     }
@@ -147,6 +151,7 @@ impl Target {
 /// Handles the command's messages for a program.
 pub(crate) struct Listener {
     pub(crate) target: Arc<Target>,
+    pub(crate) signalled: Signalled,
     pub(crate) is_terminal: bool,
     pub(crate) terminal: Option<File>,
     pub(crate) stdin: Stdin,
@@ -170,7 +175,7 @@ impl Listener {
             Input::StdinEnd => self.stdin.end(),
             Input::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    self.target.signal(signal);
+                    self.target.signal(signal, self.signalled);
                 }
             }
             Input::Resize(size) => {

@@ -15,6 +15,8 @@ pub struct View {
     pub masked_paths: Vec<String>,
     /// Paths below which nothing can be written.
     pub read_only_paths: Vec<String>,
+    /// Files and folders of its root that are seen also below what is mounted there, absolute and without links.
+    pub revealed: Vec<String>,
     /// How mounts in its root propagate: flags of mount(2), none for not at all.
     pub propagation: u32,
 }

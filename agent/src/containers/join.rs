@@ -11,7 +11,7 @@ use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_sp
 use super::cgroup::Cgroup;
 use super::namespaces;
 use crate::namespace::unshare;
-use crate::program::Program;
+use crate::program::{Program, Signalled};
 
 /// Namespaces that a thread can join; those of clocks only a process with one thread can.
 const NAMESPACES: ThreadNameSpaceType = ThreadNameSpaceType::MOUNT
@@ -56,5 +56,6 @@ pub(super) fn start(name: &str, pid: Pid, request: &ExecAs) -> io::Result<Progra
         program.child.wait()?;
     }
     drop(opener);
+    program.signalled = Signalled::Program;
     added.map(|()| program)
 }

@@ -34,7 +34,7 @@ use super::view;
 use crate::argument::{from_word, to_word};
 use crate::log::log;
 use crate::namespace::unshare;
-use crate::program::{Program, exec};
+use crate::program::{Program, Signalled, exec};
 use crate::root::mount_bare;
 use crate::session;
 
@@ -167,6 +167,7 @@ fn start(container: &PodContainer) -> io::Result<Program> {
     });
     started.map(|program| Program {
         hangup: Signal::KILL,
+        signalled: Signalled::Program,
         ..program
     })
 }

@@ -1,16 +1,20 @@
 //! What a container sees of its kernel: file systems, device nodes, and paths that are hidden from it.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use insula_agent::view::{DeviceNode, KernelMount, View};
-use rustix::fs::{CWD, FileType, Gid, Mode, Uid, chmod, chown, makedev, mknodat, statvfs};
+use rustix::fs::{
+    CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmod, chown, makedev, mknodat, openat2,
+    statvfs,
+};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
-    mount_remount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
+    mount_bind_recursive, mount_change, mount_remount, move_mount, open_tree,
 };
 
 use super::inside::{HARDENED, make_devices};
@@ -33,9 +37,42 @@ pub(super) fn set_sysctls(view: &View) -> io::Result<()> {
 /// Mounts its file systems, in the current directory, which is to be its root. Terminals are the node's, as they are given to
 /// it; so is shared memory, unless that is its `own`.
 pub(super) fn mount_all(view: &View, own_memory: bool) -> io::Result<()> {
+    let revealed = view.revealed.iter().map(|path| {
+        let copied = copy_mount(path).map_err(|error| named(path, error))?;
+        Ok((path, copied))
+    });
+    let revealed: Vec<_> = revealed.collect::<io::Result<_>>()?;
     view.mounts.iter().try_for_each(|one| {
         mount_one(one, own_memory).map_err(|error| named(&one.mount_point, error))
-    })
+    })?;
+    let mut revealed = revealed.into_iter();
+    revealed
+        .try_for_each(|(path, copied)| reveal(path, &copied).map_err(|error| named(path, error)))
+}
+
+/// A mount of what is at this path of the root now, which is nowhere yet.
+fn copy_mount(path: &str) -> io::Result<(OwnedFd, bool)> {
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = File::open(".")?;
+    let found = openat2(&root, path, flags, Mode::empty(), within)?;
+    let is_folder = File::from(found.try_clone()?).metadata()?.is_dir();
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok((open_tree(&found, "", flags)?, is_folder))
+}
+
+/// Mounts it there again, where other mounts have covered it.
+fn reveal(path: &str, (copied, is_folder): &(OwnedFd, bool)) -> io::Result<()> {
+    let place = below(path);
+    place.parent().map_or(Ok(()), fs::create_dir_all)?;
+    match is_folder {
+        true => fs::create_dir_all(&place)?,
+        false => drop(File::options().create(true).append(true).open(&place)?),
+    }
+    let itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    Ok(move_mount(copied, "", CWD, &place, itself)?)
 }
 
 fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<()> {

@@ -22,7 +22,9 @@ use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{delegated, exit_code, hooks, mount_points, namespaces, no_id, node, own_words};
+use super::{
+    delegated, executable, exit_code, hooks, mount_points, namespaces, no_id, node, own_words,
+};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -36,6 +38,7 @@ const PID_FILE: &str = "--pid-file";
 /// Why it is refused; nothing is left behind.
 pub(super) fn create(arguments: &Arguments, runtime: &Runtime) -> Result<ExitCode, Error> {
     let bundle = Bundle::read(arguments)?;
+    bundle.check_program()?;
     let driver = Driver::open()?;
     let kind = NodeKind::of(&driver, node::image(&bundle.config)?.as_ref())?;
     if kind == NodeKind::Lightweight {
@@ -124,6 +127,14 @@ impl Bundle {
             rootfs,
             given_pid_file: arguments.value(&[PID_FILE]).and_then(absolute),
         })
+    }
+
+    /// Checks that there is the container's program.
+    fn check_program(&self) -> Result<(), Error> {
+        let Some(process) = &self.config.process else {
+            return Ok(());
+        };
+        executable::check(&self.rootfs, &self.config.mounts, process)
     }
 
     /// What is kept of the container, and the configuration of the process that stands for it.

@@ -25,6 +25,7 @@ mod config;
 mod create;
 mod delegated;
 mod exec;
+mod executable;
 mod hooks;
 mod mount_points;
 mod mounts;

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
-use super::mounts::{OF_THE_NODE, Placed, hidden};
+use super::mounts::{OF_MEMORY, Placed, hidden, is_covered};
 
 /// Where what a path leads to is told.
 const DESCRIPTORS: &str = "/proc/self/fd";
@@ -38,24 +38,30 @@ fn failed(path: &Path, error: io::Error) -> Error {
         .leaving(STARTED)
 }
 
-/// Moves each mount from where it waits to its place in the root.
+/// Moves each mount from where it waits to its place in the root. Returns the places that the node's agent is to reveal:
+/// those in the folder where it mounts memory.
 ///
 /// # Errors
 /// The first that cannot be moved; the others stay where they are.
-pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<(), Error> {
+pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<Vec<String>, Error> {
     let root = folder(rootfs).map_err(|error| failed(rootfs, error))?;
+    let mut revealed = Vec::new();
     for mount in mounts {
         let is_folder = mount.waits_at.is_dir();
         let place = open(&root, &mount.destination, is_folder);
         let place = place.map_err(|error| failed(&mount.destination, error))?;
-        if is_of_the_node(&root, &place).map_err(|error| failed(&mount.destination, error))? {
+        let inside = inside(&root, &place).map_err(|error| failed(&mount.destination, error))?;
+        if is_covered(&inside) {
             return Err(hidden(&mount.destination).leaving(STARTED));
+        }
+        if inside.starts_with(OF_MEMORY) {
+            revealed.push(inside.to_string_lossy().into_owned());
         }
         let to_itself = MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(CWD, &mount.waits_at, &place, "", to_itself)
             .map_err(|errno| failed(&mount.destination, errno.into()))?;
     }
-    Ok(())
+    Ok(revealed)
 }
 
 fn folder(path: &Path) -> io::Result<OwnedFd> {
@@ -99,16 +105,15 @@ fn make(parent: &OwnedFd, name: &Path, is_folder: bool) -> Result<(), Errno> {
     openat(parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
 }
 
-/// Whether the place is where the node has a file system of its own: links may have led there.
-fn is_of_the_node(root: &OwnedFd, place: &OwnedFd) -> io::Result<bool> {
+/// The path of a place in the root, to which links may have led.
+fn inside(root: &OwnedFd, place: &OwnedFd) -> io::Result<PathBuf> {
     let path = |descriptor: &OwnedFd| {
         let number = descriptor.as_fd().as_raw_fd();
         std::fs::read_link(format!("{DESCRIPTORS}/{number}"))
     };
     let (root, place) = (path(root)?, path(place)?);
     let inside = place.strip_prefix(&root).map_err(io::Error::other)?;
-    let inside = Path::new("/").join(inside);
-    Ok(OF_THE_NODE.iter().any(|own| inside.starts_with(own)))
+    Ok(Path::new("/").join(inside))
 }
 
 #[cfg(test)]
@@ -151,6 +156,6 @@ mod tests {
         assert_eq!(outside.path().read_dir().unwrap().count(), 0);
         let (descriptor, place) = (folder(&root).unwrap(), Path::new("/of-the-node/x"));
         let place = open(&descriptor, place, true).unwrap();
-        assert!(is_of_the_node(&descriptor, &place).unwrap());
+        assert_eq!(inside(&descriptor, &place).unwrap(), Path::new("/run/x"));
     }
 }

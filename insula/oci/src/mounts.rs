@@ -18,8 +18,10 @@ const OF_A_KERNEL: [&str; 7] = [
 ];
 /// Folders that the node's agent mounts over those of the root.
 pub(super) const OF_THE_NODE: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
+/// The one of them where it mounts memory, in which mounts of the container can be.
+pub(super) const OF_MEMORY: &str = "/run";
 /// What engines put below them, and a container does not miss.
-const NOT_MISSED: [&str; 3] = ["/dev/shm", "/run/.containerenv", "/run/lock"];
+const NOT_MISSED: [&str; 2] = ["/dev/shm", "/run/lock"];
 
 /// A mount of the container. It is made in a folder that only the runtime knows, and moved from there to where
 /// it belongs, since a link on the way would otherwise lead out of the container's root.
@@ -78,15 +80,23 @@ fn is_of_the_node(mount: &Mount, destination: &Path) -> Result<bool, Error> {
     if OF_A_KERNEL.contains(&mount.kind.as_str()) {
         return Ok(true);
     }
-    if !OF_THE_NODE.iter().any(|own| destination.starts_with(own)) {
+    let is_in_memory = destination.starts_with(OF_MEMORY) && destination != Path::new(OF_MEMORY);
+    if !is_covered(destination) && !is_in_memory {
         return Ok(false);
     }
-    let is_missed =
-        mount.kind != "tmpfs" && !NOT_MISSED.iter().any(|one| destination == Path::new(one));
-    match is_missed {
-        true => Err(hidden(destination)),
-        false => Ok(true),
+    if mount.kind == "tmpfs" || NOT_MISSED.iter().any(|one| destination == Path::new(one)) {
+        return Ok(true);
     }
+    match is_covered(destination) {
+        true => Err(hidden(destination)),
+        false => Ok(false),
+    }
+}
+
+/// Whether a place in the container is where its node has a file system of its own, and nothing can be mounted.
+pub(super) fn is_covered(place: &Path) -> bool {
+    let mut covered = OF_THE_NODE.iter().filter(|own| **own != OF_MEMORY);
+    place == Path::new(OF_MEMORY) || covered.any(|own| place.starts_with(own))
 }
 
 /// An absolute path of names only, other than the root.
@@ -140,6 +150,8 @@ mod tests {
             mount("bind", "/dev/shm"),
             mount("mqueue", "/dev/mqueue"),
             mount("cgroup", "/sys/fs/cgroup"),
+            mount("bind", "/run/lock"),
+            mount("tmpfs", "/run/x"),
             mount("bind", "/run/.containerenv"),
             mount("tmpfs", "/srv//x/./y"),
         ];
@@ -159,14 +171,15 @@ mod tests {
             places,
             [
                 ("/.container/mount-0", "/data"),
-                ("/.container/mount-1", "/srv/x/y")
+                ("/.container/mount-1", "/run/.containerenv"),
+                ("/.container/mount-2", "/srv/x/y")
             ]
         );
     }
 
     #[test]
     fn what_would_be_hidden_is_refused() {
-        for path in ["/dev/log", "/run/secrets/key", "/proc/version", "/sys/x"] {
+        for path in ["/dev/log", "/run", "/proc/version", "/sys/x"] {
             let error = place(&[mount("bind", path)]).unwrap_err();
             assert!(error.what.contains(path), "{error}");
         }

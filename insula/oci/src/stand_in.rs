@@ -51,8 +51,12 @@ const RECORDS: usize = 30;
 /// # Errors
 /// Why it has failed; its node is gone.
 pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
-    let record = record_of(id)?;
-    mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
+    let mut record = record_of(id)?;
+    if record.member.is_none() {
+        // It would cover what is mounted there.
+        shared_root::make_place()?;
+    }
+    record.inside.view.revealed = mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
     let driver = Driver::open()?;
     let guard = start_guard(&record)?;
     let ended = match &record.member {
@@ -74,7 +78,6 @@ fn run_in_pod(driver: &Driver, record: &Record, member: &Member) -> Result<ExitC
 
 /// Runs the container on a node of its own.
 fn run_on_node(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitCode, Error> {
-    shared_root::make_place()?;
     let ended = run_process(driver, record, began_tsc);
     end_node(driver, record, ended.is_ok());
     ended

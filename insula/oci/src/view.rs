@@ -84,6 +84,8 @@ pub(super) fn of(config: &Config) -> Result<View, Error> {
             .collect(),
         masked_paths: linux.masked_paths.clone(),
         read_only_paths: linux.readonly_paths.clone(),
+        // Known when the mounts are in place.
+        revealed: Vec::new(),
         propagation: propagation(&linux.rootfs_propagation)?,
     })
 }

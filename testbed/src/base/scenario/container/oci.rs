@@ -104,7 +104,10 @@ pub(super) fn with_root(
     symlink(COMMAND, RUNTIME)?;
     symlink(PAYLOADS_VIRTIOFSD, VIRTIOFSD)?;
     make_programs(ROOTFS)?;
-    fs::create_dir(Path::new(ROOTFS).join("etc"))?;
+    for folder in ["etc", "var"] {
+        fs::create_dir(Path::new(ROOTFS).join(folder))?;
+    }
+    symlink("/run", Path::new(ROOTFS).join("var/run"))?;
     fs::write(Path::new(ROOTFS).join("etc/passwd"), USERS)?;
     fs::create_dir(VOLUME)?;
     let played = with_cleanup(|| {

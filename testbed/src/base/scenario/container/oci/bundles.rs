@@ -166,6 +166,9 @@ fn refusals() -> Result<(), Finding> {
     refused("no-such-image", &|config| {
         config["annotations"] = json!({"run.insula.image": "no-such-image"});
     })?;
+    refused("no-such-program", &|config| {
+        config["process"]["args"] = json!(["no-such-program"]);
+    })?;
     refused("user namespace", &|config| {
         config["linux"]["namespaces"][1]["type"] = json!("user");
     })?;

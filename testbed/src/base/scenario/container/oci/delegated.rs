@@ -1,12 +1,14 @@
 //! Containers on the lightweight kernel: their processes are the ordinary runtime's, and proxies of programs on the
 //! container's node.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime, wait_for_output};
-use super::nothing_is_left;
+use super::{ROOTFS, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, insula_json, names, wait_for};
 
@@ -95,10 +97,18 @@ fn its_kernel_ends() -> Result<(), Finding> {
     nothing_is_left()
 }
 
+/// One that is there when the container is created, and not when it is started.
 fn of_no_program() -> Result<(), Finding> {
-    configure_script("", |config| config["process"]["args"] = json!(["no-such"]))?;
-    start()?;
-    wait_for_output("no-such")?;
+    let file = Path::new(ROOTFS).join("bin/removed");
+    fs::write(&file, "#!/bin/sh\n")?;
+    fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+    configure_script("", |config| {
+        config["process"]["args"] = json!(["/bin/removed"]);
+    })?;
+    create()?;
+    fs::remove_file(file)?;
+    runtime(&["start", NAME])?.with_status(0)?;
+    wait_for_output("removed")?;
     delete_ended(NAME)?;
     nothing_is_left()
 }

@@ -1,13 +1,14 @@
 //! What restricts a container's program, and what it sees of its kernel, is what its configuration says.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::bundles::{NAME, OUTPUT, configure, create, delete_ended, runtime};
 use super::copied::SNAPSHOT;
 use super::delegated::{IMAGE, LWK};
-use super::nothing_is_left;
+use super::{VOLUME, nothing_is_left};
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, wait_for};
 
@@ -17,12 +18,13 @@ const SHOWS: &str = "echo $$; busybox id -u; ulimit -n; umask; \
     cat /proc/self/oom_score_adj /proc/sys/net/ipv4/ip_forward; \
     busybox stat -c '%a %t,%T %F' /dev/own /dev/null; \
     cat /etc/passwd | busybox wc -c; test -w /proc/sys/kernel/hostname || echo read-only; \
-    busybox awk '$2 == \"/dev\" || $2 == \"/dev/mqueue\" {print $1, $3}' /proc/mounts; echo shown";
+    busybox awk '$2 == \"/dev\" || $2 == \"/dev/mqueue\" {print $1, $3}' /proc/mounts; \
+    cat /var/run/secrets/there; (echo > /run/secrets/there) 2> /dev/null || echo shown";
 /// CAP_KILL.
 const SHOWN: &str = "1\n33\n77\n0027\n\
     CapEff:0000000000000020\nCapBnd:0000000000000020\nNoNewPrivs:1\n\
     500\n1\n600 a,29a character special file\n666 1,3 character special file\n\
-    0\nread-only\ntmpfs tmpfs\nmqueue mqueue\nshown\n";
+    0\nread-only\ntmpfs tmpfs\nmqueue mqueue\nof the base\nshown\n";
 /// What a further program has.
 const OF_OTHERS: &str = "busybox grep CapBnd /proc/self/status | busybox tr -d '\\t'; ulimit -n";
 
@@ -39,8 +41,10 @@ pub(super) fn of_copies() -> Result<(), Finding> {
 
 /// On a node of the image that these annotations name; what joins the container may open so many files.
 fn play_on(annotations: Value, files: &str) -> Result<(), Finding> {
+    let secret = Path::new(VOLUME).join("there");
+    fs::write(&secret, "of the base\n")?;
     configure(|config| {
-        restrict(config);
+        restrict(config, &secret);
         config["annotations"] = annotations;
     })?;
     create()?;
@@ -58,7 +62,8 @@ fn play_on(annotations: Value, files: &str) -> Result<(), Finding> {
     nothing_is_left()
 }
 
-fn restrict(config: &mut Value) {
+/// `secret`: a file for the container, where engines put such, to which a link of its root leads.
+fn restrict(config: &mut Value, secret: &Path) {
     let process = &mut config["process"];
     process["args"] = json!(["sh", "-c", format!("{SHOWS}; busybox sleep 1000")]);
     process["user"] = json!({"uid": 33, "gid": 33, "umask": 0o27});
@@ -74,7 +79,13 @@ fn restrict(config: &mut Value) {
     config["mounts"] = json!([
         mount("/proc", "proc"),
         mount("/dev", "tmpfs"),
-        mount("/dev/mqueue", "mqueue")
+        mount("/dev/mqueue", "mqueue"),
+        {
+            "destination": "/var/run/secrets/there",
+            "type": "bind",
+            "source": secret,
+            "options": ["rbind", "ro"],
+        }
     ]);
     let linux = &mut config["linux"];
     linux["sysctl"] = json!({"net.ipv4.ip_forward": "1"});
