@@ -15,8 +15,10 @@ use crate::microvm::{Executor, Microvm, Running, SHORTER_BOOT};
 /// Debian's virtiofsd, and where QEMU finds it.
 const VIRTIOFSD: &str = "/payload/bin/virtiofsd";
 const SOCKET: &str = "/run/files-guest.socket";
-/// The daemon maps the guest's memory.
-const DEVICES: [&str; 8] = [
+/// The daemon maps the guest's memory, and takes no devices of before the specification, as QEMU's are here by default.
+const DEVICES: [&str; 10] = [
+    "-global",
+    "virtio-mmio.force-legacy=false",
     "-object",
     "memory-backend-memfd,id=memory,size=256M,share=on",
     "-machine",
