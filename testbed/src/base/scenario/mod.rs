@@ -100,6 +100,7 @@ pub const ALL: &[&Scenario] = &[
     &container::oci::CONTAINERD,
     &container::conformance::SCENARIO,
     &container::oci::cri::SCENARIO,
+    &container::oci::podman_tests::SCENARIO,
     &container::services::SCENARIO,
     &container::services::large::SCENARIO,
     &container::move_kills::SCENARIO,

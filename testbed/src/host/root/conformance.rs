@@ -1,6 +1,6 @@
 //! Root disk of the machine on which OCI runtimes are compared: with runc, crun, and the validation tests of the OCI's
-//! runtime-tools; and on which Kubernetes' runtime interface is used, by containerd and the client of its developers. Go
-//! builds those from the sources that its module proxy has.
+//! runtime-tools and of podman; and on which Kubernetes' runtime interface is used, by containerd and the client of its
+//! developers. Go builds those from the sources that its module proxy has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,13 @@ pub const TESTS: &str = "tests";
 /// The client of Kubernetes' runtime interface there.
 pub const CRICTL: &str = "/usr/lib/conformance/crictl";
 
-/// The Go module that names the tests and all that they are built of, and that of the client.
+/// Podman's system tests there, scripts for `bats`.
+pub const PODMAN_TESTS: &str = "/usr/lib/conformance/podman";
+
+/// The Go module that names the tests and all that they are built of, that of podman's tests, and that of the client.
 const MODULE: &str = "testbed/conformance";
+const PODMAN_MODULE: &str = "testbed/podman";
+const PODMAN: &str = "github.com/containers/podman/v4";
 const CRI_MODULE: &str = "testbed/cri";
 const CRICTL_PACKAGE: &str = "sigs.k8s.io/cri-tools/cmd/crictl";
 const RUNTIME_TOOLS: &str = "github.com/opencontainers/runtime-tools";
@@ -29,7 +34,7 @@ const ROOTFS: &str = "rootfs-amd64.tar.gz";
 
 pub(super) fn image(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
     let mut recipe = Root::Conformance.recipe();
-    for module in [MODULE, CRI_MODULE] {
+    for module in [MODULE, PODMAN_MODULE, CRI_MODULE] {
         let sums = project::root().join(module).join("go.sum");
         recipe += &fs::read_to_string(&sums).map_err(at(&sums))?;
     }
@@ -67,10 +72,34 @@ fn build(files: &Path) -> Result<(), RootError> {
         build_program(MODULE, output, &package)?;
     }
     build_program(CRI_MODULE, &files.join("crictl"), CRICTL_PACKAGE)?;
-    let sources = go(&project::root().join(MODULE))?
-        .args(["list", "-m", "-f", "{{.Dir}}", RUNTIME_TOOLS])
-        .run()?;
-    let (from, to) = (Path::new(sources.trim()).join(ROOTFS), files.join(ROOTFS));
+    let (from, to) = (
+        sources(MODULE, RUNTIME_TOOLS)?.join(ROOTFS),
+        files.join(ROOTFS),
+    );
     fs::copy(&from, &to).map_err(at(&from))?;
+    copy_podmans(&files.join("podman"))
+}
+
+/// Folder of the sources of a module that `module` names.
+fn sources(module: &str, wanted: &str) -> Result<PathBuf, RootError> {
+    let module = project::root().join(module);
+    go(&module)?.args(["mod", "download", wanted]).run()?;
+    let list = go(&module)?.args(["list", "-m", "-f", "{{.Dir}}", wanted]);
+    Ok(PathBuf::from(list.run()?.trim()))
+}
+
+/// Copies podman's tests.
+fn copy_podmans(to: &Path) -> Result<(), RootError> {
+    let from = sources(PODMAN_MODULE, PODMAN)?.join("test/system");
+    fs::create_dir_all(to).map_err(at(to))?;
+    for entry in fs::read_dir(&from).map_err(at(&from))? {
+        let path = entry.map_err(at(&from))?.path();
+        let is_script = path
+            .extension()
+            .is_some_and(|kind| kind == "bats" || kind == "bash");
+        if let Some(name) = path.file_name().filter(|_| is_script) {
+            fs::copy(&path, to.join(name)).map_err(at(&path))?;
+        }
+    }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use conformance::{CONFORMANCE, CRICTL, TESTS};
+pub use conformance::{CONFORMANCE, CRICTL, PODMAN_TESTS, TESTS};
 pub use installed::DEBS;
 
 use super::debs::DebsError;
@@ -70,8 +70,23 @@ const BENCH_PACKAGES: &[&str] = &[
     "seabios",
 ];
 
-/// Further packages for the scenarios that compare OCI runtimes, and use Kubernetes' runtime interface.
-const CONFORMANCE_PACKAGES: &[&str] = &["containerd", "containernetworking-plugins", "runc"];
+/// Further packages for the scenarios that compare OCI runtimes, also by podman's tests and a registry for these, and use
+/// Kubernetes' runtime interface.
+const CONFORMANCE_PACKAGES: &[&str] = &[
+    "aardvark-dns",
+    "bats",
+    "catatonit",
+    "containerd",
+    "containernetworking-plugins",
+    "docker-registry",
+    "jq",
+    "netavark",
+    "netcat-openbsd",
+    "podman",
+    "runc",
+    "socat",
+    "tzdata",
+];
 
 /// Further packages for the scenarios whose subject are large programs.
 const APPLICATION_PACKAGES: &[&str] = &[
@@ -104,7 +119,7 @@ pub enum Root {
     Bench,
     /// For tests, with large programs: compilers, a database server, implementations of MPI.
     Applications,
-    /// For tests, with the validation tests of the OCI, other runtimes, and Kubernetes' runtime interface.
+    /// For tests, with the validation tests of the OCI and those of podman, other runtimes, and Kubernetes' runtime interface.
     Conformance,
     /// The project installed by its packages, under systemd.
     Installed,

@@ -8,6 +8,7 @@ pub(crate) mod cri;
 mod delegated;
 mod network;
 pub(crate) mod podman;
+pub(crate) mod podman_tests;
 mod pods;
 mod restrictions;
 

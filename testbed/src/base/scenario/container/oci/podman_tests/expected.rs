@@ -1,0 +1,38 @@
+//! What is expected of podman's tests.
+
+/// Tests that crun passes and `insula-oci` does not, each with its file, and the reason.
+pub(super) const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "030-run",
+        "podman run --preserve-fds",
+        "a descriptor of the base is none of another kernel",
+    ),
+    (
+        "030-run",
+        "podman run - uidmapping has no /sys/kernel mounts",
+        NAMESPACE_OF_USERS,
+    ),
+    (
+        "030-run",
+        "podman run : full path to --runtime is preserved",
+        "it copies the runtime to another name; this one is the command `insula` by the name `insula-oci`",
+    ),
+    (
+        "030-run",
+        "podman run --timeout - basic test",
+        "it measures time, in which an emulated node also powers off",
+    ),
+    (
+        "030-run",
+        "podman run update /etc/hosts",
+        NAMESPACE_OF_USERS,
+    ),
+    (
+        "030-run",
+        "podman run --device-read-bps",
+        "the container's control groups are its kernel's; what is limited is what serves the node",
+    ),
+];
+
+const NAMESPACE_OF_USERS: &str =
+    "a namespace of users is refused: a node's users are its kernel's own";
