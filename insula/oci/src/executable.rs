@@ -1,22 +1,19 @@
 //! Whether there is a container's program: ordinary runtimes tell it when they create the container, and engines expect that.
 
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use insula_base::error::Error;
-use rustix::fs::AtFlags;
-use rustix::fs::{CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, fstat, openat2, statat};
+use rustix::fs::{AtFlags, FileType, RawMode, fstat, statat};
 use rustix::io::Errno;
 
 use super::config::{Mount, Process};
+use super::mount_points::{folder, inside, open_existing};
 
 /// Where a program without a path is looked for, unless its environment says it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const EXECUTABLE: RawMode = 0o111;
-/// Where what a descriptor leads to is told.
-const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// What a path leads to in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +34,13 @@ pub(super) fn check(rootfs: &Path, mounts: &[Mount], process: &Process) -> Resul
     let Some(program) = process.args.first().filter(|word| !word.is_empty()) else {
         return Ok(());
     };
-    let Ok(root) = Container::open(rootfs, mounts) else {
+    let Ok(root) = folder(rootfs) else {
         return Ok(());
     };
+    let container = Container { root, mounts };
     let found: Vec<_> = candidates(process, program)
         .iter()
-        .map(|path| root.look(path))
+        .map(|path| container.look(path))
         .collect();
     let is_any = |wanted: &[Found]| found.iter().any(|one| wanted.contains(one));
     if is_any(&[Found::Program, Found::Unknown]) {
@@ -75,32 +73,12 @@ fn candidates(process: &Process, program: &str) -> Vec<PathBuf> {
 /// A container's root, and the places of its mounts.
 struct Container<'a> {
     root: OwnedFd,
-    path: PathBuf,
     mounts: &'a [Mount],
 }
 
-impl<'a> Container<'a> {
-    fn open(rootfs: &Path, mounts: &'a [Mount]) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat2(CWD, rootfs, flags, Mode::empty(), ResolveFlags::empty())?;
-        let path = told(&root)?;
-        Ok(Self { root, path, mounts })
-    }
-
-    /// Opens what a path leads to, all of its links taken as a process with this root would.
-    fn open_in(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        openat2(
-            &self.root,
-            path,
-            flags,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT,
-        )
-    }
-
+impl Container<'_> {
     fn look(&self, path: &Path) -> Found {
-        match self.open_in(path) {
+        match open_existing(&self.root, path) {
             Ok(file) if self.is_covered(&file, Path::new("")) => Found::Unknown,
             Ok(file) => match fstat(&file) {
                 Ok(stat) if is_executable(stat.st_mode) => Found::Program,
@@ -115,7 +93,7 @@ impl<'a> Container<'a> {
     /// What is missing of a path may be below a mount, or where a link leads to one.
     fn look_before(&self, path: &Path) -> Found {
         for folder in path.ancestors().skip(1) {
-            let Ok(found) = self.open_in(folder) else {
+            let Ok(found) = open_existing(&self.root, folder) else {
                 continue;
             };
             let Ok(missing) = path.strip_prefix(folder) else {
@@ -134,21 +112,13 @@ impl<'a> Container<'a> {
 
     /// Whether a mount covers that path below what was opened, or is below it.
     fn is_covered(&self, opened: &OwnedFd, below: &Path) -> bool {
-        let Ok(told) = told(opened) else {
+        let Ok(inside) = inside(&self.root, opened) else {
             return true;
         };
-        let Ok(inside) = told.strip_prefix(&self.path) else {
-            return true;
-        };
-        let path = Path::new("/").join(inside).join(below);
+        let path = inside.join(below);
         let mut mounts = self.mounts.iter();
         mounts.any(|mount| path.starts_with(&mount.destination))
     }
-}
-
-fn told(file: &impl AsFd) -> io::Result<PathBuf> {
-    let number = file.as_fd().as_raw_fd().to_string();
-    fs::read_link(Path::new(DESCRIPTORS).join(number))
 }
 
 fn is_executable(mode: RawMode) -> bool {
@@ -157,6 +127,7 @@ fn is_executable(mode: RawMode) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

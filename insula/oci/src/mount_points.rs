@@ -64,7 +64,8 @@ pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<Vec<String>, Err
     Ok(revealed)
 }
 
-fn folder(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a container's root.
+pub(super) fn folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(File::open(path)?.into())
 }
 
@@ -91,7 +92,8 @@ fn open(root: &OwnedFd, path: &Path, is_folder: bool) -> io::Result<OwnedFd> {
     Ok(open_existing(root, &parent)?)
 }
 
-fn open_existing(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+/// Opens what is at a path of the root, as a program with that root would.
+pub(super) fn open_existing(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, flags, Mode::empty(), within)
@@ -106,7 +108,7 @@ fn make(parent: &OwnedFd, name: &Path, is_folder: bool) -> Result<(), Errno> {
 }
 
 /// The path of a place in the root, to which links may have led.
-fn inside(root: &OwnedFd, place: &OwnedFd) -> io::Result<PathBuf> {
+pub(super) fn inside(root: &OwnedFd, place: &OwnedFd) -> io::Result<PathBuf> {
     let path = |descriptor: &OwnedFd| {
         let number = descriptor.as_fd().as_raw_fd();
         std::fs::read_link(format!("{DESCRIPTORS}/{number}"))

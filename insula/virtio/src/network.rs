@@ -286,7 +286,7 @@ impl Backend for Network {
         };
         let memory = self.node.map_joined()?;
         if let Some(control) = &running.control {
-            control.change_memory(memory.clone());
+            control.change_memory(memory.clone())?;
         }
         // If one fails, the caller has all of them, and the others, use the old memory again.
         let mut pairs = running.pairs.iter();

@@ -179,10 +179,7 @@ pub(super) fn replace_memory(
     new: NodeMemory,
     queues: &[Virtqueue],
 ) -> Result<(), StartError> {
-    if !queues.iter().all(|queue| lies_in(&new, queue)) {
-        let text = "a virtqueue lies in memory that is to be removed";
-        return Err(StartError::Backend(text.into()));
-    }
+    check_kept(&new, queues)?;
     let set = || {
         set_table(vhost, &memory.current())?;
         let mut all = queues.iter();
@@ -197,6 +194,15 @@ pub(super) fn replace_memory(
         // The old memory was accepted before.
         let _ = set();
     })
+}
+
+/// Checks that virtqueues lie in memory that is to replace another.
+pub(super) fn check_kept(new: &NodeMemory, queues: &[Virtqueue]) -> Result<(), StartError> {
+    if queues.iter().all(|queue| lies_in(new, queue)) {
+        return Ok(());
+    }
+    let text = "a virtqueue lies in memory that is to be removed";
+    Err(StartError::Backend(text.into()))
 }
 
 fn set_table(vhost: &impl VhostBackend, memory: &NodeMemory) -> Result<(), StartError> {

@@ -13,7 +13,9 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::device::{StartError, Virtqueue};
 use crate::memory::NodeMemory;
-use crate::vhost::{EVENT_IDX, EventfdBinder, QueueNotifier, bind_notifiers, failed, used_index};
+use crate::vhost::{
+    EVENT_IDX, EventfdBinder, QueueNotifier, bind_notifiers, check_kept, failed, used_index,
+};
 
 /// Class and command that set how many pairs are used (5.1.6.5.6.1).
 const SET_PAIRS: [u8; 2] = [4, 0];
@@ -26,6 +28,7 @@ pub(super) type SetPairs = Box<dyn FnMut(usize) -> io::Result<()> + Send>;
 
 /// The virtqueue, while it is served.
 pub(super) struct Control {
+    virtqueue: Virtqueue,
     memory: Arc<Mutex<NodeMemory>>,
     stop: EventFd,
     thread: Option<JoinHandle<()>>,
@@ -57,6 +60,7 @@ impl Control {
         let thread = thread::Builder::new().name("virtio-control".into());
         let thread = thread.spawn(move || server.serve(&waiter));
         Ok(Self {
+            virtqueue: *virtqueue,
             memory,
             stop,
             thread: Some(thread.map_err(failed("starting a thread"))?),
@@ -64,8 +68,13 @@ impl Control {
     }
 
     /// Uses this memory from now on. No access to the old one is under way when this returns.
-    pub(super) fn change_memory(&self, memory: NodeMemory) {
+    ///
+    /// # Errors
+    /// The virtqueue does not lie in it; the old one stays in use.
+    pub(super) fn change_memory(&self, memory: NodeMemory) -> Result<(), StartError> {
+        check_kept(&memory, &[self.virtqueue])?;
         *lock(&self.memory) = memory;
+        Ok(())
     }
 }
 
@@ -371,7 +380,30 @@ mod tests {
             .control
             .as_ref()
             .unwrap()
-            .change_memory(driver.memory.clone());
+            .change_memory(driver.memory.clone())
+            .unwrap();
+        driver.command(&[4, 0, 2, 0], 1);
+        assert_eq!(driver.answer(), OK);
+    }
+
+    #[test]
+    fn its_virtqueue_stays_in_memory() {
+        let mut driver = Driver::start(&[]);
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(0x1000).unwrap();
+        let less = Chunk {
+            size: 0x1000,
+            ..MEMORY
+        };
+        let less = NodeMemory::map(file.into(), &[less], 1).unwrap();
+        assert!(
+            driver
+                .control
+                .as_ref()
+                .unwrap()
+                .change_memory(less)
+                .is_err()
+        );
         driver.command(&[4, 0, 2, 0], 1);
         assert_eq!(driver.answer(), OK);
     }
