@@ -33,8 +33,8 @@ use crate::task::mounted::{Mount, MountedFiles};
 use crate::task::process::{Process, ProgramInfo};
 use crate::task::program_file::{AT_FDCWD, LoadError, close, open_program, path_of};
 use crate::task::thread::Thread;
-use crate::task::{endpoint_registry, mounted, remote, running, vdso};
-use crate::{info, warning};
+use crate::task::{endpoint_registry, load_failure, mounted, remote, running, vdso};
+use crate::warning;
 
 /// Maximum size of arguments and environment.
 pub(crate) const ARGUMENTS_MAX: u64 = STACK_SIZE / 4;
@@ -67,7 +67,7 @@ pub(super) fn new_process(pages: ProcessPages) -> Option<(Arc<Process>, Box<Thre
 }
 
 /// Loads the program of a new process, or takes over a running one. On failure the process exits as a
-/// shell would: with 127 if there is no such file, 126 if it is not executable.
+/// shell would.
 pub(crate) fn load_program(mut thread: Box<Thread>) -> Flow {
     thread.needs_load = false;
     if thread.process.pages().running() != 0 {
@@ -75,32 +75,11 @@ pub(crate) fn load_program(mut thread: Box<Thread>) -> Flow {
     }
     Flow::handler(thread, |mut thread| async move {
         if let Err(error) = load(&mut thread).await {
-            log_error(&thread, error);
-            thread.exit_process(exit_code(error) << 8);
+            load_failure::report(&mut thread, error).await;
+            thread.exit_process(load_failure::exit_code(error) << 8);
         }
         Flow::Continue(thread)
     })
-}
-
-fn log_error(thread: &Thread, error: LoadError) {
-    match error {
-        LoadError::Syscall(Errno(errno)) => info!(
-            "process {}: loading the program failed with errno {errno}",
-            thread.id
-        ),
-        LoadError::Format(FormatError(why)) => info!(
-            "process {}: the program is not executable: {why}",
-            thread.id
-        ),
-    }
-}
-
-fn exit_code(error: LoadError) -> u64 {
-    const NO_FILE: u16 = 2;
-    match error {
-        LoadError::Syscall(Errno(NO_FILE)) => 127,
-        _ => 126,
-    }
 }
 
 async fn load(thread: &mut Thread) -> Result<(), LoadError> {

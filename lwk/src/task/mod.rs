@@ -27,6 +27,7 @@ pub(crate) mod irq;
 pub(crate) mod layout;
 pub(crate) mod leaving;
 pub(crate) mod load;
+mod load_failure;
 pub(crate) mod loader;
 pub(crate) mod mapped_file;
 pub mod mm;

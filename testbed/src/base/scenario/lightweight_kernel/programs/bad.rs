@@ -40,10 +40,11 @@ pub(super) fn files() -> Result<(), Finding> {
         let path = format!("{FOLDER}/{number}");
         fs::write(&path, content)?;
         fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
-        let status = output(&mut on_node(&[&path, "true"]), "")?.status;
-        let refused = matches!(status.code(), Some(126 | 127)) || status.signal().is_some();
-        Finding::unless(refused, || {
-            format!("bad program {number} ended with {status}")
+        let ended = output(&mut on_node(&[&path, "true"]), "")?;
+        let says = String::from_utf8_lossy(&ended.stderr).contains("the program cannot be");
+        let refused = matches!(ended.status.code(), Some(126 | 127)) && says;
+        Finding::unless(refused || ended.status.signal().is_some(), || {
+            format!("bad program {number} ended so: {ended:?}")
         })?;
     }
     fs::remove_dir_all(FOLDER)?;
