@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::pod::Share;
 use crate::processor::Processor;
 use crate::{Exec, ExitStatus};
 
@@ -122,6 +123,20 @@ pub enum ContainerRequest {
     End,
     /// List the processes of one that runs.
     Processes(String),
+    /// Have all processes of one that belongs to a [pod](crate::pod) stand still, or go on.
+    Freeze {
+        /// Its name.
+        name: String,
+        /// Whether they stand still.
+        frozen: bool,
+    },
+    /// Change how much of the node one that belongs to a [pod](crate::pod) gets. What is not said stays.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How much it gets.
+        share: Share,
+    },
 }
 
 /// A step of a move whose memory is copied while the container runs.

@@ -32,7 +32,10 @@ pub struct PodContainer {
     pub share: Share,
 }
 
-/// How much of its node a container gets; all of it where nothing is said.
+/// No limit, where there may have been one.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// How much of its node a container gets; all of it where nothing is said, or [`UNLIMITED`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// Bytes of memory.

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use insula_agent::pod::Share;
+use insula_agent::pod::{Share, UNLIMITED};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The group of all groups.
@@ -20,6 +20,9 @@ const ALL: &str = "/sys/fs/cgroup/insula";
 /// Time that processes have to be gone, or to stand still, and the interval at which that is polled.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_millis(5);
+
+/// No limit, as the kernel reads it: what is where no controller limits anything.
+const NO_LIMIT: &str = "max";
 
 /// Role of this program: to execute another in a container's control group. The container's name and
 /// the words follow.
@@ -54,6 +57,14 @@ fn enable(controller: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// A limit as the kernel reads it.
+fn in_words(limit: u64) -> String {
+    match limit {
+        UNLIMITED => NO_LIMIT.to_owned(),
+        limit => limit.to_string(),
+    }
+}
+
 /// The control group of a container.
 #[derive(Clone, Debug)]
 pub(super) struct Cgroup(PathBuf);
@@ -73,17 +84,19 @@ impl Cgroup {
     pub(super) fn limit(&self, share: &Share) -> io::Result<()> {
         let processor_time = share
             .processor_time
-            .map(|(time, period)| format!("{time} {period}"));
-        let number = |number: Option<u64>| number.map(|number| number.to_string());
+            .map(|(time, period)| format!("{} {period}", in_words(time)));
         let limits = [
-            ("memory", "memory.max", number(share.memory)),
+            ("memory", "memory.max", share.memory.map(in_words)),
             ("cpu", "cpu.max", processor_time),
-            ("pids", "pids.max", number(share.processes)),
+            ("pids", "pids.max", share.processes.map(in_words)),
         ];
         for (controller, file, limit) in limits {
             let Some(limit) = limit else {
                 continue;
             };
+            if limit.starts_with(NO_LIMIT) && !self.0.join(file).exists() {
+                continue;
+            }
             let limited = enable(controller).and_then(|()| fs::write(self.0.join(file), limit));
             limited.map_err(|error| io::Error::new(error.kind(), format!("{file}: {error}")))?;
         }

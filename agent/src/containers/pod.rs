@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use insula_agent::container::is_name;
 use insula_agent::frame::{FrameError, Reader};
-use insula_agent::pod::{PodContainer, ROOTS};
+use insula_agent::pod::{PodContainer, ROOTS, Share};
 use insula_agent::view::View;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -95,6 +95,27 @@ impl Pod {
     pub(super) fn first(&self, name: &str) -> Option<Pid> {
         let first = self.lock().get(name).copied().flatten();
         first.filter(|_| folder(name).join(READY).exists())
+    }
+
+    /// Has all processes of one stand still, or go on. If they do not come to a stand, they go on.
+    pub(super) fn freeze(&self, name: &str, frozen: bool) -> io::Result<()> {
+        let cgroup = self.cgroup(name)?;
+        let done = cgroup.freeze(frozen);
+        if done.is_err() && frozen {
+            let _ = cgroup.freeze(false);
+        }
+        done
+    }
+
+    /// Changes how much of the node one gets.
+    pub(super) fn limit(&self, name: &str, share: &Share) -> io::Result<()> {
+        self.cgroup(name)?.limit(share)
+    }
+
+    /// The control group of one that runs.
+    fn cgroup(&self, name: &str) -> io::Result<Cgroup> {
+        let runs = self.first(name).map(|_| Cgroup::of(name));
+        runs.ok_or_else(|| io::Error::other("there is no such container"))
     }
 
     /// Whether there is one of that name.

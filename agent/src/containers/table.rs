@@ -123,6 +123,8 @@ impl Containers {
                 let arrival = Arrival::new(imported, Origin::Folder, root);
                 return target::serve(self, arrival, stream, reader);
             }
+            ContainerRequest::Freeze { name, frozen } => done(self.pod.freeze(&name, frozen)),
+            ContainerRequest::Limit { name, share } => done(self.pod.limit(&name, &share)),
             ContainerRequest::Settle { name, resume } => done(self.settle(&name, resume)),
             ContainerRequest::In { .. } => refused("it has two roots"),
             ContainerRequest::End => refused("this is a node's agent"),

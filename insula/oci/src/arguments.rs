@@ -48,6 +48,27 @@ const EXEC: &[&str] = &[
     "-u",
 ];
 
+/// Those of `update`.
+const UPDATE: &[&str] = &[
+    "--blkio-weight",
+    "--cpu-burst",
+    "--cpu-period",
+    "--cpu-quota",
+    "--cpu-rt-period",
+    "--cpu-rt-runtime",
+    "--cpu-share",
+    "--cpuset-cpus",
+    "--cpuset-mems",
+    "--kernel-memory",
+    "--kernel-memory-tcp",
+    "--memory",
+    "--memory-reservation",
+    "--memory-swap",
+    "--pids-limit",
+    "--resources",
+    "-r",
+];
+
 /// A command line: options, a verb, and options and operands of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arguments {
@@ -239,6 +260,7 @@ fn with_values(verb: &str) -> &'static [&'static str] {
     match verb {
         "create" | "run" => CREATE,
         "exec" => EXEC,
+        "update" => UPDATE,
         _ => &[],
     }
 }

@@ -179,12 +179,23 @@ pub(super) struct MemoryLimit {
     pub(super) limit: Option<i64>,
 }
 
-/// A limit of the processor time in each period, both in microseconds.
+/// Length of a period of processor time where none is said.
+const PERIOD_US: u64 = 100_000;
+
+/// A limit of the processor time in each period, both in microseconds; none if it is not positive.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CpuLimit {
     pub(super) quota: Option<i64>,
     pub(super) period: Option<u64>,
+}
+
+impl CpuLimit {
+    /// The limit, if one is said, and the period.
+    pub(super) fn time(&self) -> Option<(i64, u64)> {
+        let period = self.period.filter(|&period| period > 0);
+        Some((self.quota?, period.unwrap_or(PERIOD_US)))
+    }
 }
 
 /// What concerns a container with a kernel of its own (`config-vm.md`).

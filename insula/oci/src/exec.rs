@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use super::config::{Process, User};
 use super::runtime::Runtime;
 use super::state::{Record, State};
-use super::{exit_code, own_words, restrictions, rewrite};
+use super::{exit_code, own_words, pause, restrictions, rewrite};
 
 /// Options that say what is to be run; the process's file says it for the ordinary runtime.
 const REPLACED: [&str; 17] = [
@@ -49,6 +49,7 @@ pub(super) fn exec(
     runtime: &Runtime,
     record: &Record,
 ) -> Result<ExitCode, Error> {
+    pause::check(record)?;
     let (found, process) = match described(arguments)? {
         Some(found) => found,
         None => of_options(arguments, record)?,

@@ -9,7 +9,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `arguments`, `config` | what an engine says: the command line, a bundle's configuration |
-//! | `create`, `start`, `exec` | the verbs that are not just passed on |
+//! | `create`, `start`, `exec`, `pause`, `update` | the verbs that are not just passed on |
 //! | `namespaces` | which of them are refused |
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
 //! | `restrictions`, `view` | what the node's agent makes of it: a process, and what that sees of the kernel |
@@ -32,6 +32,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod node;
+mod pause;
 mod pod;
 mod report;
 mod restrictions;
@@ -41,6 +42,7 @@ mod shared_root;
 mod stand_in;
 mod start;
 mod state;
+mod update;
 mod view;
 
 use std::env;
@@ -62,6 +64,10 @@ pub use stand_in::{forget, guard, join, run};
 
 /// Name of the program that is this runtime: a link to `insula`.
 const NAME: &str = "insula-oci";
+
+/// States of a container.
+const RUNNING: &str = "running";
+const PAUSED: &str = "paused";
 
 /// Whether a program that was started by this name is to be the runtime.
 #[must_use]
@@ -101,6 +107,11 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
         ("exec", Some(record)) => exec::exec(arguments, &runtime, &record),
         ("state", Some(record)) => show_state(arguments, &runtime, &record),
         ("delete", Some(record)) => delete(arguments, &runtime, &record),
+        ("pause", Some(record)) if !record.is_delegated() => pause::pause(&record),
+        ("resume", Some(record)) if !record.is_delegated() => pause::resume(&record),
+        ("update", Some(record)) if !record.is_delegated() => {
+            update::update(arguments, &runtime, &record)
+        }
         ("checkpoint" | "pause" | "restore" | "resume" | "update", Some(record)) => {
             Err(cannot(verb, &record))
         }
@@ -135,6 +146,9 @@ fn show_state(
     let text = match serde_json::from_slice::<Value>(&answer.stdout) {
         Ok(mut state) if state.is_object() => {
             state["bundle"] = json!(record.bundle);
+            if state["status"] == RUNNING && State::of(&record.id).is_paused() {
+                state["status"] = json!(PAUSED);
+            }
             format!("{state:#}\n").into_bytes()
         }
         _ => answer.stdout,
@@ -178,7 +192,6 @@ fn no_id() -> Error {
 fn cannot(verb: &str, record: &Record) -> Error {
     let node = &record.node;
     let hint = match verb {
-        "update" => format!("`insula update {node}` adds cores and memory to its kernel"),
         "pause" | "resume" => format!(
             "with the annotation `run.insula.isolation=vmm`, `insula {verb} {node}` does that to its kernel"
         ),

@@ -15,7 +15,7 @@ use insula_node::{Attachments, HostName, Label, NetworkSpec, NodeSpec, RunReques
 use kimage::Format;
 use serde::{Deserialize, Serialize};
 
-use super::config::{Config, CpuLimit, Kernel};
+use super::config::{Config, CpuLimit, Kernel, Resources};
 
 /// Image of nodes of which nothing else is said.
 pub(super) const IMAGE: &str = "container";
@@ -70,21 +70,26 @@ pub(super) fn spec(
     }
     // A copy has the size and the isolation of its original.
     let is_copy = kind == NodeKind::Copy;
+    let size = if is_copy {
+        NodeSize::default()
+    } else {
+        NodeSize::of(&config.linux.resources)
+    };
     match annotation("cpus") {
         // A list, or the number of them.
         Some(text) if text.contains(['-', ',']) => {
             spec.cpu_list = Some(parse::<CpuList>("cpus", text)?);
         }
         Some(text) => spec.cpus = Some(parse("cpus", text)?),
-        None if is_copy => {}
-        None => spec.cpus = cores(&config.linux.resources.cpu),
+        None => spec.cpus = size.cpus,
     }
-    match (annotation("memory"), config.linux.resources.memory.limit) {
+    if let Some(text) = annotation("max-cpus") {
+        spec.max_cpus = Some(parse("max-cpus", text)?);
+    }
+    match (annotation("memory"), size.memory) {
         (Some(text), _) => spec.memory = vec![parse("memory", text)?],
-        (None, Some(limit)) if limit > 0 && !is_copy => {
-            spec.memory = vec![memory(limit.unsigned_abs())]
-        }
-        (None, _) => {}
+        (None, Some(size)) => spec.memory = vec![memory(size)],
+        (None, None) => {}
     }
     if let Some(text) = annotation("isolation") {
         let isolation = serde_json::from_value(text.as_str().into());
@@ -194,16 +199,35 @@ impl Network {
     }
 }
 
-/// The cores for a limit of processor time: as many as it fills, the last one perhaps in part.
-fn cores(limit: &CpuLimit) -> Option<u32> {
-    let quota = u64::try_from(limit.quota?).ok()?;
-    let period = limit.period.filter(|&period| period > 0)?;
-    u32::try_from(quota.div_ceil(period).max(1)).ok()
+/// A node's size, as limits say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeSize {
+    pub(super) cpus: Option<u32>,
+    pub(super) memory: Option<Size>,
 }
 
-fn memory(bytes: u64) -> MemorySpec {
+impl NodeSize {
+    /// That of a node whose container has these limits.
+    pub(super) fn of(limits: &Resources) -> Self {
+        let bytes = limits.memory.limit.filter(|&limit| limit > 0);
+        let size = |bytes: u64| Size(bytes.div_ceil(GRANULE).saturating_mul(GRANULE));
+        Self {
+            cpus: cores(&limits.cpu),
+            memory: bytes.map(|bytes| size(bytes.unsigned_abs())),
+        }
+    }
+}
+
+/// The cores for a limit of processor time: as many as it fills, the last one perhaps in part.
+fn cores(limit: &CpuLimit) -> Option<u32> {
+    let (quota, period) = limit.time()?;
+    let quota = u64::try_from(quota).ok().filter(|&quota| quota > 0)?;
+    u32::try_from(quota.div_ceil(period)).ok()
+}
+
+fn memory(size: Size) -> MemorySpec {
     MemorySpec {
-        size: Size(bytes.div_ceil(GRANULE).saturating_mul(GRANULE)),
+        size,
         ..MemorySpec::default()
     }
 }
@@ -313,6 +337,7 @@ mod tests {
             ("image", "a/b"),
             ("cpus", "some"),
             ("cpus", "1-"),
+            ("max-cpus", "1,2"),
             ("memory", "3M"),
             ("isolation", "none"),
         ] {

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use insula_agent::pod::{OwnNamespaces, Share};
+use insula_agent::pod::{OwnNamespaces, Share, UNLIMITED};
 use insula_agent::restrictions::Restrictions;
 use insula_agent::view::View;
 use insula_base::error::Error;
@@ -64,13 +64,17 @@ impl Inside {
 }
 
 /// The share of a container with these limits. Those of memory and processor time are the node's size, where it has its own.
-fn share(limits: &Resources, is_member: bool) -> Share {
-    let positive = |limit: Option<i64>| u64::try_from(limit?).ok().filter(|&limit| limit > 0);
-    let time = positive(limits.cpu.quota).zip(limits.cpu.period.filter(|&period| period > 0));
+pub(super) fn share(limits: &Resources, is_member: bool) -> Share {
+    let limit = |limit: i64| match u64::try_from(limit) {
+        Ok(limit) if limit > 0 => limit,
+        _ => UNLIMITED,
+    };
+    let time = limits.cpu.time();
+    let time = time.map(|(quota, period)| (limit(quota), period));
     Share {
-        memory: positive(limits.memory.limit).filter(|_| is_member),
+        memory: limits.memory.limit.map(limit).filter(|_| is_member),
         processor_time: time.filter(|_| is_member),
-        processes: positive(limits.pids.limit),
+        processes: limits.pids.limit.map(limit),
     }
 }
 
@@ -173,8 +177,14 @@ mod tests {
             ..Share::default()
         };
         assert_eq!(of(limits, false), alone);
+        assert_eq!(of(json!({}), true), Share::default());
         let none = json!({"memory": {"limit": -1}, "cpu": {"quota": -1}, "pids": {"limit": 0}});
-        assert_eq!(of(none, true), Share::default());
+        let unlimited = Share {
+            memory: Some(UNLIMITED),
+            processor_time: Some((UNLIMITED, 100_000)),
+            processes: Some(UNLIMITED),
+        };
+        assert_eq!(of(none, true), unlimited);
     }
 
     #[test]

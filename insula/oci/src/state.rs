@@ -29,6 +29,7 @@ const RECORD: &str = "container.json";
 const CONFIG: &str = "config.json";
 const ROOT: &str = "root";
 const PID: &str = "pid";
+const PAUSED: &str = "paused";
 
 /// A container, as it was created.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -184,6 +185,26 @@ impl State {
         let file = AtomicFile::create(&self.0)?;
         file.file().write_all(bytes)?;
         file.persist(&self.0.join(name))
+    }
+
+    /// Whether its container is paused.
+    pub(super) fn is_paused(&self) -> bool {
+        self.0.join(PAUSED).exists()
+    }
+
+    /// Says that its container is paused, or not.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub(super) fn set_paused(&self, is_paused: bool) -> io::Result<()> {
+        let file = self.0.join(PAUSED);
+        if is_paused {
+            return File::create(file).map(drop);
+        }
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A new file for a process that joins the container, and its path.

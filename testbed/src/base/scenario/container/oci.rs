@@ -2,6 +2,7 @@
 //! output, status, users, files and terminals; they are joined, stopped and killed as any others, and leave nothing behind.
 
 mod bundles;
+mod changes;
 mod containerd;
 mod copied;
 pub(crate) mod cri;
@@ -64,8 +65,9 @@ pub(super) const IMAGE: &str = "container";
 const ROOTFS: &str = "/run/oci-root";
 const VOLUME: &str = "/run/oci-volume";
 const USERS: &str = "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/srv:/bin/sh\n";
-/// Waits for a signal.
-const WAITS: &str = "trap 'echo caught; exit 9' TERM; echo ready; while :; do sleep 0.1; done";
+/// Waits for a signal, with a child in its process group. Where that gets the signal, too, the child ends by it, with status 143.
+const WAITS: &str = "sleep 10000 & trap 'kill -9 $!; wait $!; echo caught, its child ended with $?; exit 9' TERM; echo ready; \
+                     while :; do sleep 0.1; done";
 /// Modules that the base loads for containers' networks, beside those of nodes'.
 const MODULES: [&str; 12] = [
     "veth",

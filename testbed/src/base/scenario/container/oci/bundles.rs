@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{
-    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, copied, delegated, network, nothing_is_left, pods,
-    restrictions,
+    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, changes, copied, delegated, network, nothing_is_left,
+    pods, restrictions,
 };
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
@@ -30,6 +30,7 @@ pub(super) fn play(release: &str) -> Result<(), Finding> {
     Ended::of(spec, "")?.with_status(0)?;
     fs::rename(Path::new(BUNDLE).join(CONFIG), SPEC)?;
     let played = from_create_to_delete(release)
+        .and_then(|()| changes::play())
         .and_then(|()| restrictions::play())
         .and_then(|()| delegated::play())
         .and_then(|()| on_copies())
@@ -136,13 +137,13 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
         &output.with_status(0)?,
         &format!("{release}\n1\n"),
     )?;
-    runtime(&["pause", NAME])?.refused(&["pause is not possible"])?;
-    let update = ["update", "--memory", "1000000", NAME];
-    runtime(&update)?.refused(&["update is not possible"])?;
+    runtime(&["checkpoint", NAME])?.refused(&["checkpoint is not possible"])?;
     runtime(&["delete", NAME])?.refused(&[])?;
     state("running")?;
     runtime(&["kill", NAME, "TERM"])?.with_status(0)?;
     wait_for("its end", || Ok(state("stopped").is_ok().then_some(())))?;
+    // The signal was for it alone.
+    wait_for_output("its child ended with 137")?;
     runtime(&["delete", NAME])?.with_status(0)?;
     nothing_is_left()
 }

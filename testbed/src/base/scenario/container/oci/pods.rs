@@ -138,9 +138,9 @@ fn has_its_share() -> Result<(), Finding> {
     output(LIMITED, &["busybox", "true"])?;
     let limits =
         format!("cd /sys/fs/cgroup/insula/{LIMITED}; busybox cat memory.max cpu.max pids.max");
-    let limits = insula(&["exec", SANDBOX, "sh", "-c", &limits])?;
+    let read = || insula(&["exec", SANDBOX, "sh", "-c", &limits]);
     let expected = format!("{}\n20000 100000\n50\n", 32 << 20);
-    assert_equal("its limits", &limits, &expected)?;
+    assert_equal("its limits", &read()?, &expected)?;
     // What takes more is killed, and nothing else.
     let greedy = [
         "exec",
@@ -150,6 +150,17 @@ fn has_its_share() -> Result<(), Finding> {
         "busybox tail -c 64m /dev/zero; exit $?",
     ];
     runtime(&greedy)?.with_status(137)?;
+    let less = [
+        "update",
+        "--memory",
+        "16777216",
+        "--cpu-quota",
+        "-1",
+        LIMITED,
+    ];
+    runtime(&less)?.with_status(0)?;
+    let expected = format!("{}\nmax 100000\n50\n", 16 << 20);
+    assert_equal("its limits", &read()?, &expected)?;
     runtime(&["kill", LIMITED, "TERM"])?.with_status(0)?;
     delete_ended(LIMITED)?;
     nodes_are(&[SANDBOX])

@@ -1,0 +1,39 @@
+//! Containers of an OCI runtime in a node, while they run.
+
+use insula_agent::container::ContainerRequest;
+use insula_agent::pod::Share;
+use insula_base::error::Error;
+use insula_driver::Driver;
+use insula_driver::name::Name;
+
+use super::ask::{TIMEOUT, ask};
+use crate::agent::Location;
+
+/// Has all processes of a container there stand still, or go on.
+///
+/// # Errors
+/// When it does not run there, or its processes do not come to a stand: then they go on.
+pub fn freeze_at(driver: &Driver, at: &Location, name: &Name, frozen: bool) -> Result<(), Error> {
+    let request = ContainerRequest::Freeze {
+        name: name.to_string(),
+        frozen,
+    };
+    ask_at_once(driver, at, request)
+}
+
+/// Changes how much of its node a container there gets. What is not said stays as it is.
+///
+/// # Errors
+/// When it does not run there, or the node's kernel does not take a limit; others may be changed.
+pub fn limit_at(driver: &Driver, at: &Location, name: &Name, share: Share) -> Result<(), Error> {
+    let request = ContainerRequest::Limit {
+        name: name.to_string(),
+        share,
+    };
+    ask_at_once(driver, at, request)
+}
+
+fn ask_at_once(driver: &Driver, at: &Location, request: ContainerRequest) -> Result<(), Error> {
+    let stream = at.connect_at_once(driver)?;
+    ask(at, &stream, TIMEOUT, request).map(drop)
+}
