@@ -318,31 +318,53 @@ fn run(script: &str) -> Result<String, Finding> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What a program of a node with several cores receives comes to the core that it runs on, by a queue of its own.
+/// What a program of a node with several cores receives comes to the core that it runs on, by a queue of its own: also with the
+/// next supervisor. A core that goes leaves the network to the other.
 fn has_queues_for_each_core() -> Result<(), Finding> {
     let name = "spread";
     let run = ["run", "--image", IMAGE, "--memory", "128M", "--cpus", "2"];
     insula(&[&run[..], &["--network", "--name", name]].concat())?;
     let id = insula_json(&["inspect", name])?[0]["id"].to_string();
     let queues = format!("/sys/class/net/insula-{id}/queues");
-    wait_for("a queue for each core", || {
-        // It is there once the node's driver is.
-        let found = fs::read_dir(&queues).into_iter().flatten().flatten();
-        let found = found.filter(|one| one.file_name().to_string_lossy().starts_with("rx-"));
-        Ok((found.count() == 2).then_some(()))
-    })?;
-    for core in 0..2 {
-        let before = receptions(name)?;
-        let get = format!("busybox taskset {} sh -c '{GET_LARGE}'", 1 << core);
-        let (_, size) = script(name, &get)?;
-        assert_equal("what came", &size.trim(), &LARGE_BYTES.to_string().as_str())?;
-        let after = receptions(name)?;
-        let grown = [0, 1].map(|core| after[core] - before[core]);
-        Finding::unless(grown[core] > 2 * grown[1 - core], || {
-            format!("core {core} asked, and the cores received {grown:?} times")
-        })?;
-    }
+    let are_there = || {
+        // They are once the node's driver is.
+        wait_for("a queue for each core", || {
+            let found = fs::read_dir(&queues).into_iter().flatten().flatten();
+            let found = found.filter(|one| one.file_name().to_string_lossy().starts_with("rx-"));
+            Ok((found.count() == 2).then_some(()))
+        })
+    };
+    are_there()?;
+    (0..2).try_for_each(|core| comes_to_core(name, core))?;
+    supervisor_process::kill(name)?;
+    insula(&["exec", name, "--", "busybox", "true"])?;
+    // Its card comes by itself.
+    comes_to_get(name, "192.0.2.2", HOST_PAGE)?;
+    are_there()?;
+    (0..2).try_for_each(|core| comes_to_core(name, core))?;
+    insula(&["update", name, "--cpus", "1"])?;
+    comes(name, GET_LARGE)?;
     insula(&["rm", "--force", name]).map(drop)
+}
+
+/// What a program on one of two cores asks for is received there.
+fn comes_to_core(name: &str, core: usize) -> Result<(), Finding> {
+    let before = receptions(name)?;
+    comes(
+        name,
+        &format!("busybox taskset {} sh -c '{GET_LARGE}'", 1 << core),
+    )?;
+    let after = receptions(name)?;
+    let grown = [0, 1].map(|core| after[core] - before[core]);
+    Finding::unless(grown[core] > 2 * grown[1 - core], || {
+        format!("core {core} asked, and the cores received {grown:?} times")
+    })
+}
+
+/// The large file comes to a node.
+fn comes(name: &str, get: &str) -> Result<(), Finding> {
+    let (_, size) = script(name, get)?;
+    assert_equal("what came", &size.trim(), &LARGE_BYTES.to_string().as_str())
 }
 
 /// How often each of two cores of a node has looked for packets.

@@ -18,8 +18,43 @@ use crate::base::{Context, Finding, Scenario, Shape};
 use crate::host::root::{PODMAN_TESTS, Root};
 use expected::EXCEPTIONS;
 
-pub(crate) const SCENARIO: Scenario = Scenario {
-    name: "podman_tests",
+/// Those of `podman run`.
+pub(crate) const RUN: Scenario = Scenario {
+    name: "podman_tests_run",
+    play: |context| play(context, &["030-run"]),
+    ..SCENARIO
+};
+/// Those of a container's life: its start and end, its signals, its further processes and what they print.
+pub(crate) const LIFE: Scenario = Scenario {
+    name: "podman_tests_life",
+    play: |context| {
+        let files = [
+            "032-sig-proxy",
+            "035-logs",
+            "045-start",
+            "050-stop",
+            "055-rm",
+            "075-exec",
+            "080-pause",
+            "130-kill",
+            "220-healthcheck",
+            "450-interactive",
+        ];
+        play(context, &files)
+    },
+    ..SCENARIO
+};
+/// Those of what containers share: volumes, pods, networks.
+pub(crate) const SHARED: Scenario = Scenario {
+    name: "podman_tests_shared",
+    play: |context| {
+        let files = ["065-cp", "160-volumes", "200-pod", "500-networking"];
+        play(context, &files)
+    },
+    ..SCENARIO
+};
+
+const SCENARIO: Scenario = Scenario {
     proves: "the OCI runtime passes podman's tests that crun passes, or there is a reason",
     machine: Shape {
         cpus: 6,
@@ -27,15 +62,12 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         root: Root::Conformance,
         ..OCI.machine
     },
-    // Its root disk takes Go to make, and the tests take an hour.
+    // Its root disk takes Go to make, and the tests take hours.
     bases: &[],
     limit: Duration::from_secs(4 * 3600),
-    play,
     ..OCI
 };
 
-/// The files of the tests that are played.
-const FILES: [&str; 1] = ["030-run"];
 /// The runtimes, by name and path: it, and the one that it is compared with.
 const OWN: (&str, &str) = ("insula-oci", RUNTIME);
 const CRUN: (&str, &str) = ("crun", "/usr/bin/crun");
@@ -66,9 +98,10 @@ const ENGINE: &str = "/etc/containers/containers.conf";
 /// Seconds that a call of podman may take: containers start slowly on an emulated machine.
 const CALL_LIMIT_S: &str = "240";
 
-fn play(context: &Context) -> Result<(), Finding> {
+/// Plays the tests of these files.
+fn play(context: &Context, files: &[&str]) -> Result<(), Finding> {
     with_root(context, |_| {
-        let played = with_podmans(|| with_images(compare));
+        let played = with_podmans(|| with_images(|| compare(files)));
         let configured = [REGISTRIES.0, STORAGE.0, ENGINE];
         configured.iter().try_for_each(fs::remove_file)?;
         fs::remove_dir_all(FOLDER)?;
@@ -122,11 +155,11 @@ fn use_runtime((name, path): (&str, &str)) -> Result<(), Finding> {
 /// A test: its file, and its name.
 type Test = (String, String);
 
-/// Plays the tests, and those that fail once more by crun.
-fn compare() -> Result<(), Finding> {
+/// Plays the tests of these files, and those that fail once more by crun.
+fn compare(files: &[&str]) -> Result<(), Finding> {
     use_runtime(OWN)?;
     let mut own = Outcome::default();
-    for file in FILES {
+    for file in files {
         let began = Instant::now();
         let of_file = run(file, ".*")?;
         tell(began, &format!("{file}: {}", of_file.summary()));
