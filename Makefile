@@ -56,8 +56,8 @@ deb: deps ## build the Debian packages, into build/packages
 	@scripts/deb
 
 .PHONY: demo
-demo: testbed ## watch kernels run side by side on an emulated machine
-	@$(testbed) fetch --backports
+demo: ## watch kernels run side by side on an emulated machine
+	@scripts/deps --no-tests
 	@scripts/demo
 
 .PHONY: record

@@ -89,8 +89,11 @@ impl Lines {
 }
 
 /// Writes a record; errors are ignored. Without the final newline the kernel would hold the record
-/// back as incomplete.
+/// back as incomplete. The base's log is not for programs.
 fn line(name: &str, text: &[u8]) {
+    if is_on_base() {
+        return;
+    }
     let record = [name.as_bytes(), b": ", text, b"\n"].concat();
     let log = OpenOptions::new().write(true).open("/dev/kmsg");
     let _ = log.and_then(|mut log| log.write_all(&record));

@@ -9,13 +9,14 @@ use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::options::Options;
 use insula_agent::{Attach, Exec, ExitStatus, Output, Terminal, TerminalSize};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -37,6 +38,12 @@ const TERMINAL: (&[u8], TerminalSize) = (
         columns: 80,
     },
 );
+
+/// Time for which a program that is to be attached to waits for that.
+const ATTACH_TIMEOUT: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
 
 /// Commands that are attached.
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
@@ -79,6 +86,8 @@ impl MainProgram {
         let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
         let name = String::from_utf8_lossy(name).into_owned();
         let is_interactive = options.interactive;
+        let awaited = socket.as_ref().filter(|_| options.attached);
+        let has_command = awaited.is_some_and(wait_for_command);
         let started = Program::start(&exec_of(options));
         let mut program =
             started.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
@@ -91,6 +100,9 @@ impl MainProgram {
             terminal: program.terminal.take(),
             state: Mutex::default(),
         });
+        if let (true, Some(socket)) = (has_command, awaited) {
+            accept_first(socket, &shared);
+        }
         let outputs = [
             (program.stdout.take(), false),
             (program.stderr.take(), true),
@@ -179,8 +191,8 @@ impl Shared {
         state.clients.retain(|client| send(client, output).is_ok());
     }
 
-    /// Serves a command until it leaves.
-    fn serve(&self, stream: Socket) -> Result<(), FrameError> {
+    /// Serves a command until it leaves; `added` is called when it is told of all output.
+    fn serve(&self, stream: Socket, added: impl FnOnce()) -> Result<(), FrameError> {
         let mut reader = Reader::new(stream.try_clone()?);
         let Some(Attach { stdin }) = reader.read()? else {
             return Ok(());
@@ -196,6 +208,7 @@ impl Shared {
             stdin: Stdin::new(input, &sink),
         };
         self.add(&sink)?;
+        added();
         listener.listen(reader);
         let mut state = self.state();
         state.clients.retain(|client| !Arc::ptr_eq(client, &sink));
@@ -231,13 +244,35 @@ fn accept(socket: Socket, shared: &Arc<Shared>) {
     thread::spawn(move || {
         loop {
             match socket.accept() {
-                Ok((stream, _)) if is_root(&stream) => serve(&shared, stream),
+                Ok((stream, _)) if is_root(&stream) => serve(&shared, stream, || {}),
                 Ok(_) => {}
                 // Out of descriptors or memory for the moment.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
     });
+}
+
+/// Waits until a command comes, or too long.
+fn wait_for_command(socket: &Socket) -> bool {
+    let mut events = [PollFd::new(socket, PollFlags::IN)];
+    poll(&mut events, Some(&ATTACH_TIMEOUT)).is_ok_and(|ready| ready > 0)
+}
+
+/// Lets the command that has come attach, and waits until it is told of all output.
+fn accept_first(socket: &Socket, shared: &Arc<Shared>) {
+    let Ok((stream, _)) = socket.accept() else {
+        return;
+    };
+    if !is_root(&stream) {
+        return;
+    }
+    let (added, is_added) = mpsc::channel();
+    serve(shared, stream, move || {
+        let _ = added.send(());
+    });
+    // It may have gone, or say nothing.
+    let _ = is_added.recv_timeout(TAKE_TIMEOUT);
 }
 
 fn open() -> io::Result<Socket> {
@@ -253,12 +288,12 @@ fn is_root(stream: &Socket) -> bool {
     peer.is_ok_and(|peer| peer.uid.is_root())
 }
 
-fn serve(shared: &Arc<Shared>, stream: Socket) {
+fn serve(shared: &Arc<Shared>, stream: Socket, added: impl FnOnce() + Send + 'static) {
     let shared = Arc::clone(shared);
     ATTACHED.fetch_add(1, Ordering::Relaxed);
     thread::spawn(move || {
         // Who breaks the protocol is detached.
-        let _ = shared.serve(stream);
+        let _ = shared.serve(stream, added);
         ATTACHED.fetch_sub(1, Ordering::Relaxed);
     });
 }

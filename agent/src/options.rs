@@ -5,6 +5,7 @@
 //! | `insula_agent.run=WORDS` | the node's main program: when it exits, the node powers off |
 //! | `insula_agent.env=VARIABLES`, `insula_agent.workdir=FOLDER` | its environment variables, as `NAME=VALUE`, and its working directory |
 //! | `insula_agent.interactive=yes`, `insula_agent.terminal=yes` | that program has a standard input, for commands that are attached to it, and a terminal |
+//! | `insula_agent.attached=yes` | it starts when a command is attached to it, or after half a minute |
 //! | `insula_agent.root=KIND` | the root: `files` is the virtiofs file system `root`; `memory` an EROFS image in memory that other nodes share; `disk` an ext4 file system on the first disk; with `overlay`, `memory` and `disk-overlay` changes stay in the node's memory |
 //! | `insula_agent.volumes=MOUNT-POINTS` | of the virtiofs file systems `volume0`, `volume1` and so on; one that ends in `:ro` is only read |
 //! | `insula_agent.network=yes` | the node has a network card, which is awaited before its program starts |
@@ -27,6 +28,7 @@ const ENVIRONMENT: &str = "env";
 const DIRECTORY: &str = "workdir";
 const INTERACTIVE: &str = "interactive";
 const TERMINAL: &str = "terminal";
+const ATTACHED: &str = "attached";
 const ROOT: &str = "root";
 const CLOCK: &str = "clock";
 const NETWORK: &str = "network";
@@ -84,6 +86,8 @@ pub struct Options {
     pub interactive: bool,
     /// Whether it has a terminal.
     pub terminal: bool,
+    /// Whether it waits for a command to be attached before it starts.
+    pub attached: bool,
     /// The root, if it is not the initial file system.
     pub root: Option<Root>,
     /// Folders of the base beside the root, in the order of their tags.
@@ -214,6 +218,7 @@ impl Options {
                 Some((DIRECTORY, value)) => options.directory = Some(decode(value)),
                 Some((INTERACTIVE, value)) => options.interactive = value == YES,
                 Some((TERMINAL, value)) => options.terminal = value == YES,
+                Some((ATTACHED, value)) => options.attached = value == YES,
                 Some((ROOT, value)) => options.root = Root::parse(value),
                 Some((VOLUMES, value)) => {
                     options.volumes = value.split(',').map(Volume::parse).collect();
@@ -257,6 +262,7 @@ impl Options {
         let yes = |is: bool, name| is.then(|| format!("{PREFIX}{name}={YES}"));
         let interactive = yes(self.interactive, INTERACTIVE);
         let terminal = yes(self.terminal, TERMINAL);
+        let attached = yes(self.attached, ATTACHED);
         let network = yes(self.network, NETWORK);
         let clock = self.clock.map(|clock| {
             let Clock {
@@ -273,6 +279,7 @@ impl Options {
             directory,
             interactive,
             terminal,
+            attached,
             root,
             volumes,
             network,
@@ -368,7 +375,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_read_back(
-            [network, interactive, terminal] in any::<[bool; 3]>(),
+            [network, interactive, terminal, attached] in any::<[bool; 4]>(),
             volumes in proptest::collection::vec(("[^:]{1,9}", any::<bool>()), 0..4),
             clock in any::<Option<[u64; 3]>>(),
             nameservers in proptest::collection::vec(any::<Ipv4Addr>(), 0..3),
@@ -380,7 +387,7 @@ mod tests {
             let [environment, directory] = [&run, &run].map(Clone::clone);
             let directory = directory.into_iter().next();
             let volumes = volumes.into_iter().map(|(path, read_only)| Volume { mount_point: path.into(), read_only });
-            let options = Options { run, environment, directory, interactive, terminal, root, volumes: volumes.collect(), network, clock, resolver: Resolver { nameservers, search } };
+            let options = Options { run, environment, directory, interactive, terminal, attached, root, volumes: volumes.collect(), network, clock, resolver: Resolver { nameservers, search } };
             let line = options.command_line();
             prop_assert!(line.chars().all(|one| one == ' ' || one.is_ascii_graphic() && one != '"'));
             prop_assert_eq!(Options::parse(&line), options);

@@ -54,6 +54,9 @@ pub enum Request {
     /// Attach to the node's main program: otherwise as [`Exec`](Self::Exec), but it goes on when the command
     /// leaves.
     Attach(Attach),
+    /// Run a program as [`ExecAs`](Self::ExecAs), without input and without the command: its output goes to the node's log.
+    /// Answered by `Result<(), String>` when it is started.
+    Detached(ExecAs),
 }
 
 /// What a command that is attached to the main program does.

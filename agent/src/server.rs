@@ -14,7 +14,7 @@ use insula_agent::container::{ContainerAnswer, ContainerRequest};
 use insula_agent::copy::CopyMessage;
 use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::usage::Usage;
-use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, PORT, Request};
+use insula_agent::{COMMAND_CID, COMMAND_PORT_MAX, ExecAs, PORT, Request};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::containers::{Containers, remove_parent};
@@ -126,6 +126,10 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::ExecAs(request), _) if request.container.is_some() => {
             session::run(|| containers.run_in(&request), stream, reader)
         }
+        (Request::Detached(request), _) if request.container.is_some() => {
+            let name = program_name(&request);
+            session::run_detached(&name, || containers.run_in(&request), stream)
+        }
         (Request::In { container, request }, _) => {
             serve_in(containers, (&container, *request), stream, reader)
         }
@@ -134,6 +138,10 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::Exec(exec), _) => session::run(|| Program::start(&exec), stream, reader),
         (Request::ExecAs(request), _) => {
             session::run(|| Program::start_as(&request, None), stream, reader)
+        }
+        (Request::Detached(request), _) => {
+            let name = program_name(&request);
+            session::run_detached(&name, || Program::start_as(&request, None), stream)
         }
         (Request::Send(path), _) => Ok(transfer::send(&path, &stream)?),
         (Request::Receive(receive), _) => Ok(transfer::receive(&receive, &stream, reader)?),
@@ -146,6 +154,13 @@ fn serve_one(kernel: Kernel, stream: Socket, containers: &Containers) -> Result<
         (Request::Pod(container), _) => containers.run_in_pod(&container, stream, reader),
         (Request::Rename(identity), _) => Ok(frame::write(&stream, &rename::rename(&identity))?),
     }
+}
+
+/// The name of a program without its folder.
+fn program_name(request: &ExecAs) -> String {
+    let path = request.exec.words.first();
+    let name = path.and_then(|path| path.rsplit(|&byte| byte == b'/').next());
+    String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
 }
 
 /// Copies files of a container, or to it.

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use socket2::Socket;
 
+use crate::log::LogLines;
 use crate::program::{Program, Signalled, resize};
 
 /// The end of input on a terminal.
@@ -73,6 +74,40 @@ pub(crate) fn run(
     // Fails for the same reason.
     let _ = send(&sink, &Output::Ended(exit_status(status)));
     let _ = stream.shutdown(Shutdown::Both);
+    Ok(())
+}
+
+/// Runs a program until it exits, its output in the log. The command is told that it is started, and not waited for.
+pub(crate) fn run_detached(
+    name: &str,
+    start: impl FnOnce() -> io::Result<Program>,
+    stream: Socket,
+) -> Result<(), FrameError> {
+    let started = start();
+    let answer = started.as_ref().map(drop).map_err(ToString::to_string);
+    // It may have left.
+    let _ = frame::write(&stream, &answer);
+    drop(stream);
+    let Ok(mut program) = started else {
+        return Ok(());
+    };
+    let pid = Pid::from_child(&program.child);
+    let end = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?);
+    let outputs = [program.stdout.take(), program.stderr.take()];
+    let forwarders = outputs.into_iter().flatten().map(|from| {
+        let (end, mut lines) = (Arc::clone(&end), LogLines::new(name));
+        let to = move |bytes: &[u8]| {
+            lines.add(bytes);
+            Ok(())
+        };
+        thread::spawn(move || forward_output(from, &end, to))
+    });
+    let forwarders: Vec<_> = forwarders.collect();
+    program.child.wait()?;
+    for forwarder in forwarders {
+        // What it has not taken is lost.
+        let _ = forwarder.join();
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ mod compose;
 mod image;
 mod machine;
 mod network;
+pub(super) mod operands;
 mod policy;
 mod postmortem;
 mod program;
@@ -35,6 +36,7 @@ pub(super) use target::{AllOf, Kill, Nodes, Remove, Stop, Wait};
 pub(super) use watch::{Watch, WatchTarget};
 
 use super::completion::Shell;
+use super::ps::Filter;
 
 /// Many kernels, one machine: start unmodified Linux kernels natively beside the running one, on
 /// cores and memory taken from it.
@@ -73,9 +75,13 @@ pub(super) enum Command {
         /// Name of the image
         name: Name,
     },
-    /// Start a node and print its name
+    /// Start a node and print its name, or attach to its program
+    #[command(override_usage = "insula run [OPTIONS] IMAGE [PROGRAM]...\n       \
+                                insula run [OPTIONS] --image IMAGE [-- PROGRAM...]")]
     Run(Box<Run>),
     /// Check a node as `run` does and print its name, without taking anything for it: `insula start` starts it
+    #[command(override_usage = "insula create [OPTIONS] IMAGE [PROGRAM]...\n       \
+                                insula create [OPTIONS] --image IMAGE [-- PROGRAM...]")]
     Create(Box<Create>),
     /// List nodes, and containers in them
     Ps(Ps),
@@ -201,6 +207,16 @@ pub(super) enum Command {
     /// Remove stopped nodes: their memory is cleared and returned to the base. Or remove containers
     /// that have ended
     Rm(Remove),
+    /// Remove all nodes that have stopped, or were created and not started, and all containers that have ended, and
+    /// print their names
+    Prune {
+        /// Only those that have this: see `insula ps`
+        #[arg(long, value_name = "KEY=VALUE")]
+        filter: Vec<Filter>,
+        /// Accepted for scripts written for podman: nothing is asked
+        #[arg(short, long)]
+        force: bool,
+    },
     /// Show the published ports of a node or container
     Port(Port),
     /// Show the versions of this command, of the module, and of what is installed with them

@@ -193,6 +193,9 @@ examples! {
         "Run one program of this system on cores of its own" => [
             "insula run --image lwk --cpus 2 --memory 256M -- python3 -c 'print(6 * 7)'",
         ],
+        "Work in a node with this system's files, of which nothing changes" => [
+            "insula run -it --rm --rootfs / --overlay debian bash",
+        ],
         "Add to the kernel command line" => ["insula run --image debian --append quiet"],
         "Have its supervisor watch it, and start it again when it has an oops" => [
             "insula run --image debian --watch all --watch oops=restart",
@@ -356,6 +359,14 @@ examples! {
     }
     "insula-rm": {
         "Remove a node, running or not" => ["insula rm --force web"],
+    }
+    "insula-prune": {
+        "Remove all nodes that have stopped, but only those of a project" => [
+            "insula prune --filter label=project=shop",
+        ],
+    }
+    "insula-image-prune": {
+        "Remove all images of which there is no node" => ["insula image prune"],
     }
     "insula-logs": {
         "Follow the kernel log of a node" => ["insula logs --follow web"],

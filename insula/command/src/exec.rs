@@ -28,22 +28,26 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
     let driver = context.driver()?;
     let AgentPlace { at, container } = place_of(context, &options.name)?;
     if container.is_some() || runs_own_programs(&driver, &options.name) {
-        return Ok(in_node(
-            &driver,
-            &AgentExec {
-                at: &at,
-                container: container.as_ref(),
-                begins: None,
-                restrictions: None,
-                user: options.user.as_deref(),
-                words: &options.words,
-                environment: &options.environment,
-                directory: options.workdir.clone(),
-                interactive: options.interactive,
-                terminal: options.tty,
-                detach_keys: options.detach_keys.clone(),
-            },
-        ));
+        let request = AgentExec {
+            at: &at,
+            container: container.as_ref(),
+            begins: None,
+            restrictions: None,
+            user: options.user.as_deref(),
+            words: &options.words,
+            environment: &options.environment,
+            directory: options.workdir.clone(),
+            interactive: options.interactive && !options.detach,
+            terminal: options.tty,
+            detach_keys: options.detach_keys.clone(),
+        };
+        return Ok(match options.detach {
+            true => started(agent::start(&driver, &request)),
+            false => in_node(&driver, &request),
+        });
+    }
+    if options.detach {
+        return Ok(refused(&is_own_process()));
     }
     if options.user.is_some() {
         return Ok(refused(&has_own_user(&options.name)));
@@ -72,6 +76,9 @@ pub(super) fn is_once(options: &NewNode) -> bool {
 /// Starts a node for one program and becomes that program. If it cannot be started, the node is
 /// removed again.
 pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, Failure> {
+    if options.detach {
+        return Ok(refused(&is_own_process()));
+    }
     let words = options.node.spec.program.take().unwrap_or_default();
     let environment = std::mem::take(&mut options.node.spec.env);
     let pair = |one: Variable| (one.name.into(), one.value.into());
@@ -100,6 +107,15 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
     )?;
     node::remove(&context.driver()?, &name, true)?;
     Ok(refused(&failure))
+}
+
+/// The error of a program on the lightweight kernel that is to run without the command.
+fn is_own_process() -> Error {
+    Error::new(
+        "a program on the lightweight kernel is the command's own process, which cannot leave it",
+    )
+    .untouched()
+    .hint("leave --detach out, and end the command line with `&`")
 }
 
 fn become_program(context: &Context, request: &ProgramRequest) -> Result<Error, Failure> {
@@ -200,6 +216,13 @@ fn in_node(driver: &Driver, request: &AgentExec<'_>) -> ExitCode {
     match agent::exec(driver, request) {
         Ok(ending) => ExitCode::from(ending.status()),
         Err(failure) if output::is_closed_pipe(&failure) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure, FAILED),
+    }
+}
+
+fn started(outcome: Result<(), Error>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
         Err(failure) => fail(&failure, FAILED),
     }
 }

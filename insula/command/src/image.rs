@@ -2,6 +2,8 @@
 
 pub(crate) mod view;
 
+use std::process::ExitCode;
+
 use insula_base::units::Size;
 use insula_driver::Driver;
 use insula_driver::name::Name;
@@ -11,11 +13,12 @@ use insula_image::{
 };
 
 use super::cli::{Image, ImageAdd, ImageBuild};
+use super::prune::prune_images;
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
 use view::{ImageDetails, ImageView, InspectedImage, KernelView, SnapshotView};
 
-pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
+pub(super) fn image(context: &Context, command: Image) -> Result<ExitCode, Failure> {
     match command {
         Image::Add(options) => add(context, options),
         Image::Build(options) => build(context, options),
@@ -36,15 +39,28 @@ pub(super) fn image(context: &Context, command: Image) -> Result<(), Failure> {
                 SavedContent::Snapshot(_) => output::line(name.as_str()),
             }
         }
-        Image::Rm { names } => {
-            let driver = context.driver()?;
-            let removed = names
-                .iter()
-                .try_for_each(|name| Ok(image::remove(&driver, name)?));
-            insula_node::remove_unused_disks(&driver, &context.root);
-            removed
-        }
-    }
+        Image::Rm { names } => names.iter().try_for_each(|name| remove(context, name)),
+        Image::Prune => return prune_images(context),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes an image, and what is only there for it.
+pub(super) fn remove(context: &Context, name: &Name) -> Result<(), Failure> {
+    let driver = context.driver()?;
+    let removed = image::remove(&driver, name);
+    insula_node::remove_unused_disks(&driver, &context.root);
+    Ok(removed?)
+}
+
+/// The names of all images.
+pub(super) fn names(driver: &Driver) -> Result<Vec<Name>, Failure> {
+    let Listing {
+        images, snapshots, ..
+    } = image::list(driver)?;
+    let images = images.into_iter().map(|image| image.name);
+    let snapshots = snapshots.into_iter().map(|image| image.name);
+    Ok(images.chain(snapshots).collect())
 }
 
 fn add(context: &Context, options: ImageAdd) -> Result<(), Failure> {

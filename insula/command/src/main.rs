@@ -23,6 +23,7 @@ mod podman;
 mod policy;
 mod port;
 mod postmortem;
+mod prune;
 mod ps;
 mod report;
 #[cfg(test)]
@@ -46,7 +47,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use insula_node::Handle;
 
-use cli::{AllOf, Cli, Command, Kill, Nodes, Remove, Stop};
+use cli::{AllOf, Cli, Command, Kill, Nodes, Remove, Stop, operands};
 
 /// An error to print; its text is complete in itself.
 type Failure = Box<dyn Error>;
@@ -73,7 +74,8 @@ fn main() -> ExitCode {
         return insula_oci::main(words);
     }
     completion::answer(Cli::command);
-    let cli = Cli::try_parse().unwrap_or_else(|error| podman::explained(error).exit());
+    let words = operands::named(Cli::command(), std::env::args_os().collect());
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| podman::explained(error).exit());
     let context = Context {
         root: Root::default(),
         start_tsc,
@@ -108,14 +110,14 @@ fn named(
 fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Machine { command } => return machine::machine(context, command),
-        Command::Image { command } => image::image(context, command)?,
+        Command::Image { command } => return image::image(context, command),
         Command::Network { command } => return network::network(context, command),
         Command::Run(mut options) => {
             env_file::add_to(&mut options.node)?;
             if exec::is_once(&options.node) {
                 return exec::run_once(context, *options);
             }
-            node::run(context, *options)?
+            return node::run(context, *options);
         }
         Command::Create(mut options) => {
             env_file::add_to(&mut options.node)?;
@@ -191,6 +193,7 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
             }
             return node::each(&names, |name| node::remove(context, name, force));
         }
+        Command::Prune { filter, .. } => return prune::prune(context, &filter),
         Command::Port(options) => port::port(context, &options)?,
         Command::Version { json } => version::version(context, json)?,
         Command::Logs(options) => logs::logs(context, &options)?,

@@ -22,15 +22,18 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
-use super::cli::{Inspect, NewNode, Run, Update};
+use super::cli::{Attach, Inspect, NewNode, Run, Update};
 use super::create::CreatedDetails;
-use super::{Context, Failure, container, create, output, snapshot};
+use super::{Context, Failure, attach, container, create, output, snapshot};
 use crate::report::{Align, Table, duration};
 use details::NodeDetails;
 
-pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
-    let (json, timing) = (options.json, options.timing);
-    let request = request(options.node)?;
+pub(super) fn run(context: &Context, options: Run) -> Result<ExitCode, Failure> {
+    let (json, timing, is_attached) = (options.json, options.timing, options.attaches());
+    let request = RunRequest {
+        is_attached,
+        ..request(options.node)?
+    };
     container::check_name(context, request.name.as_ref())?;
     let driver = context.driver()?;
     let started = supervisor::run(&driver, &context.root, &request, context.start_tsc)?;
@@ -38,11 +41,18 @@ pub(super) fn run(context: &Context, options: Run) -> Result<(), Failure> {
         snapshot::rename(&driver, &started)?;
     }
     note_started(&started);
+    if is_attached {
+        return attach::attach(
+            context,
+            &Attach::to_new(started.name.parse()?, options.detach_keys),
+        );
+    }
     match (json, timing) {
         (true, _) => output::json(&started),
         (false, true) => output::print(&timing_text(&started)),
         (false, false) => output::line(&started.name),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints notes on a started node: no supervisor, or cores shared with others.
@@ -113,6 +123,7 @@ pub(super) fn request(options: NewNode) -> Result<RunRequest, Failure> {
         described: None,
         remove: rm,
         is_created: false,
+        is_attached: false,
     })
 }
 

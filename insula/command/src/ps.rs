@@ -14,8 +14,7 @@ use super::node::observe_all;
 use super::{Context, Failure, container, create, output};
 use crate::report::{Align, Table, duration};
 
-pub(super) use filter::Filter;
-use filter::Filters;
+pub(super) use filter::{Filter, Filters};
 
 pub(super) fn ps(context: &Context, options: &Ps) -> Result<(), Failure> {
     let driver = context.driver()?;

@@ -248,6 +248,7 @@ impl CreatedNode {
             described: None,
             remove: self.remove,
             is_created: true,
+            is_attached: false,
         })
     }
 

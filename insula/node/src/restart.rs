@@ -169,6 +169,7 @@ impl Restart<'_> {
             volumes: &old.volumes,
             root_image: old.root_image.as_ref(),
             network: old.network.as_ref(),
+            is_attached: false,
         };
         let layout = setup.lay_out();
         let layout = layout.map_err(|error| cannot_lay_out(self.name, error))?;

@@ -64,6 +64,8 @@ pub struct RunRequest {
     pub remove: bool,
     /// Whether it was created before, by its name.
     pub is_created: bool,
+    /// Whether its program waits for a command to be attached before it starts.
+    pub is_attached: bool,
 }
 
 impl RunRequest {
@@ -320,6 +322,7 @@ impl Start<'_> {
                 disks: &attachments.disks,
                 volumes: &attachments.volumes,
                 network: claimed.network.as_ref(),
+                is_attached: self.request.is_attached,
             };
             let layout = self.times.measure(Step::Layout, || setup.lay_out());
             let layout = layout.map_err(cannot_lay_out)?;

@@ -62,6 +62,8 @@ pub(super) struct Setup<'a> {
     pub(super) root_image: Option<&'a RootImageRecord>,
     /// Its network.
     pub(super) network: Option<&'a Networking>,
+    /// Whether its program waits for a command to be attached.
+    pub(super) is_attached: bool,
 }
 
 impl Setup<'_> {
@@ -133,7 +135,7 @@ impl Setup<'_> {
     }
 
     /// The options that are others at each start of Linux: the time, for its only clock is the time stamp
-    /// counter, the base's name servers, and the host name, since names can be exchanged. Placed before the
+    /// counter, the base's name servers, whether a command is to be attached, and the host name, since names can be exchanged. Placed before the
     /// user's part, where everything after `--` is for init.
     fn options(&self) -> String {
         if !self.is_linux() {
@@ -145,6 +147,7 @@ impl Setup<'_> {
                 Some(own) => resolver(&Root::default(), Network::of(own)),
                 None => Resolver::default(),
             },
+            attached: self.is_attached,
             ..Options::default()
         };
         let host = match &self.spec.hostname {

@@ -173,6 +173,7 @@ pub(super) fn request(
         described: None,
         remove: false,
         is_created: false,
+        is_attached: false,
     })
 }
 

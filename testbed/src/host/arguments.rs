@@ -44,7 +44,11 @@ pub(crate) enum Request {
         kernel: Vec<Flavour>,
     },
     /// Build the programs and kernels of ours that machines get.
-    Programs,
+    Programs {
+        /// Only what users have, not what tests do.
+        #[arg(long)]
+        project_only: bool,
+    },
     /// Run a command inside; its output and exit status are passed on.
     Run {
         #[command(flatten)]
@@ -52,6 +56,9 @@ pub(crate) enum Request {
         /// Install neither module nor `insula`.
         #[arg(long)]
         bare: bool,
+        /// Install only what users have, not what tests do: less to fetch and to build.
+        #[arg(long, conflicts_with = "bare")]
+        project_only: bool,
         /// Time limit, in seconds.
         #[arg(long = "limit", default_value_t = 300, value_name = "SECONDS")]
         limit_s: u64,

@@ -47,7 +47,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Debs, DebsError> {
     progress("building the packages, if the sources have changed (a minute or two)");
     let folder = project::build().join("packages");
     let built = folder.join("built");
-    gather(&programs::build(progress)?, &built)?;
+    gather(&programs::build_all(progress)?.0, &built)?;
     let script = project::root().join("scripts/deb");
     Tool::new(&script.to_string_lossy())
         .env("INSULA_BUILT", &built)

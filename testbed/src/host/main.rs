@@ -4,7 +4,9 @@ mod arguments;
 
 use std::error::Error;
 use std::io::{IsTerminal, stdin, stdout};
+use std::panic::resume_unwind;
 use std::process::ExitCode;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use arguments::{Arguments, MachineArguments, Request, ScenarioArguments};
@@ -40,31 +42,38 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             installed,
             backports,
         } => {
-            if backports {
-                fetch_emulator()?;
-            }
             let extra = [
                 (bench, Root::Bench),
                 (applications, Root::Applications),
                 (conformance, Root::Conformance),
                 (installed, Root::Installed),
             ];
-            fetch(
-                all,
-                extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root),
-            )
+            let extra = extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root);
+            fetch((all, backports), extra)
         }
         Request::Module { kernel } => build_module(&kernel),
-        Request::Programs => {
-            programs::build(&mut progress)?;
+        Request::Programs { project_only } => {
+            match project_only {
+                true => programs::build(&mut progress).map(drop),
+                false => programs::build_all(&mut progress).map(drop),
+            }?;
             Ok(0)
         }
         Request::Run {
             machine,
             bare,
+            project_only,
             limit_s,
             command,
-        } => run(&machine, bare, limit_s, command),
+        } => {
+            let mut payload = match (bare, project_only) {
+                (true, _) => Payload::default(),
+                (_, true) => equipment::assemble_for_users(machine.kernel, &mut progress)?,
+                _ => equipment::assemble(machine.kernel, &mut progress)?,
+            };
+            payload.load_module = !bare && !machine.no_module;
+            run(&machine, &payload, limit_s, command)
+        }
         Request::Shell { machine } => shell(&machine),
         Request::Scenario(arguments) => play(&arguments),
     }
@@ -75,23 +84,43 @@ fn progress(line: &str) {
     eprintln!("testbed: {line}");
 }
 
-fn fetch(all: bool, extra: impl Iterator<Item = Root>) -> Result<u8, Box<dyn Error>> {
+/// Fetches what usual machines need, at the same time, for that is mostly waiting; then the other root disks.
+fn fetch(
+    (all, backports): (bool, bool),
+    extra: impl Iterator<Item = Root>,
+) -> Result<u8, Box<dyn Error>> {
     let _guard = project::lock()?;
-    let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
-    for &flavour in flavours {
-        let kernel = kernels::fetch(flavour, &mut progress)?;
-        println!("{flavour}: {}", kernel.release);
-    }
-    for root in std::iter::once(Root::Test).chain(extra) {
+    thread::scope(|scope| {
+        let emulator = backports.then(|| scope.spawn(|| Emulator::Backports.fetch(&mut progress)));
+        let root = scope.spawn(|| Root::Test.image(&mut progress));
+        let kernels = fetch_kernels(all);
+        emulator.map(joined).transpose()?;
+        joined(root)?;
+        kernels
+    })?;
+    for root in extra {
         root.image(&mut progress)?;
     }
     Ok(0)
 }
 
-fn fetch_emulator() -> Result<(), Box<dyn Error>> {
-    let _guard = project::lock()?;
-    Emulator::Backports.fetch(&mut progress)?;
+fn fetch_kernels(all: bool) -> Result<(), Box<dyn Error>> {
+    let flavours: &[Flavour] = if all { &Flavour::ALL } else { &Flavour::USUAL };
+    for &flavour in flavours {
+        let kernel = kernels::fetch(flavour, &mut progress)?;
+        println!("{flavour}: {}", kernel.release);
+    }
     Ok(())
+}
+
+/// What a thread has returned.
+fn joined<T, E: Error + 'static>(
+    thread: ScopedJoinHandle<'_, Result<T, E>>,
+) -> Result<T, Box<dyn Error>> {
+    match thread.join() {
+        Ok(outcome) => Ok(outcome?),
+        Err(panic) => resume_unwind(panic),
+    }
 }
 
 fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
@@ -105,20 +134,15 @@ fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
 
 fn run(
     arguments: &MachineArguments,
-    bare: bool,
+    payload: &Payload,
     limit_s: u64,
     command: Vec<String>,
 ) -> Result<u8, Box<dyn Error>> {
-    let payload = if bare {
-        Payload::default()
-    } else {
-        equipped(arguments)?
-    };
     let machine = Machine {
         limit: Duration::from_secs(limit_s),
         ..machine(arguments)?
     };
-    let outcome = machine.run(&Task::Command(command), &payload, true, &mut progress)?;
+    let outcome = machine.run(&Task::Command(command), payload, true, &mut progress)?;
     match outcome.status {
         Some(status) => Ok(u8::try_from(status).unwrap_or(STATUS_OWN_FAILURE)),
         None => Err(outcome

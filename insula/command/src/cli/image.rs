@@ -55,6 +55,8 @@ pub(crate) enum Image {
         #[arg(required = true, value_name = "IMAGE")]
         names: Vec<Name>,
     },
+    /// Remove all images of which there is no node, and print their names
+    Prune,
 }
 
 #[derive(Debug, Args)]

@@ -36,8 +36,9 @@ pub(crate) struct Exec {
         requires = "container"
     )]
     pub(crate) publish: Vec<Publish>,
-    /// Return as soon as the container is started, instead of showing its output until it ends
-    #[arg(short, long, requires = "container")]
+    /// Return as soon as it is started, without its output: a container's is its log's, another program's in a
+    /// Linux node the node's log's
+    #[arg(short, long)]
     pub(crate) detach: bool,
     /// Pass this command's standard input to a program in a Linux node
     #[arg(short, long)]

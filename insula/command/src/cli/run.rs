@@ -36,12 +36,26 @@ pub(crate) struct NewNode {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) node: NewNode,
+    /// Return when the node is started, also if its program has -i or -t
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+    /// Keys that detach from the program's terminal; empty to disable
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub(crate) detach_keys: DetachKeys,
     /// Print how long each step of the start took
     #[arg(long)]
     pub(crate) timing: bool,
     /// Print JSON, timing included
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Run {
+    /// Whether the command attaches to the node's program.
+    pub(crate) fn attaches(&self) -> bool {
+        let has_user = self.node.spec.interactive || self.node.spec.tty;
+        has_user && !(self.detach || self.json || self.timing)
+    }
 }
 
 /// Options of `insula attach`.
@@ -59,6 +73,18 @@ pub(crate) struct Attach {
     /// Pass signals on to the program; without a terminal also Ctrl-C
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(crate) sig_proxy: bool,
+}
+
+impl Attach {
+    /// Attaches to the program of a node that was just started.
+    pub(crate) fn to_new(name: Name, detach_keys: DetachKeys) -> Self {
+        Self {
+            name,
+            detach_keys,
+            no_stdin: false,
+            sig_proxy: true,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

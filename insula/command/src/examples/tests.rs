@@ -3,7 +3,7 @@
 use super::*;
 use clap::{CommandFactory, Parser};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, operands};
 
 /// Every example is accepted.
 #[test]
@@ -13,6 +13,7 @@ fn examples_are_well_formed() {
         let (_, words) = line.split_once("insula ").unwrap();
         let (words, _) = words.split_once([')', '>']).unwrap_or((words, ""));
         let words = ["insula"].into_iter().chain(words.split_whitespace());
+        let words = operands::named(Cli::command(), words.map(Into::into).collect());
         Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
 }

@@ -49,7 +49,7 @@ impl FromStr for Filter {
 
 /// Conditions: of each key that is named, one must hold.
 #[derive(Clone, Copy)]
-pub(super) struct Filters<'a>(pub(super) &'a [Filter]);
+pub(crate) struct Filters<'a>(pub(crate) &'a [Filter]);
 
 impl Filters<'_> {
     /// Whether they say in which state what is listed has to be.
@@ -57,7 +57,7 @@ impl Filters<'_> {
         self.0.iter().any(|one| one.key == Key::State)
     }
 
-    pub(super) fn have_node(self, view: &NodeView) -> bool {
+    pub(crate) fn have_node(self, view: &NodeView) -> bool {
         self.hold(|one| match one.key {
             Key::Name => view.name.contains(&one.value),
             Key::State => is_state(view.state, &one.value),
@@ -70,7 +70,7 @@ impl Filters<'_> {
         })
     }
 
-    pub(super) fn have_container(self, view: &ContainerView) -> bool {
+    pub(crate) fn have_container(self, view: &ContainerView) -> bool {
         let record = &view.record;
         self.hold(|one| match one.key {
             Key::Name => record.name.as_str().contains(&one.value),

@@ -71,6 +71,7 @@ impl Candidate<'_> {
             described: Some(self.described.clone()),
             remove: false,
             is_created: false,
+            is_attached: false,
         })
     }
 

@@ -3,7 +3,9 @@
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
+use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::pod::{OwnNamespaces, PodContainer, Share};
 use insula_agent::restrictions::Restrictions;
 use insula_agent::view::View;
@@ -16,6 +18,9 @@ use super::detach::DetachKeys;
 use super::location::Location;
 use super::session::{Session, SessionEnd};
 use super::terminal;
+
+/// Time that an agent has to start a program that it is not to wait for.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program to run.
 #[derive(Clone, Debug)]
@@ -84,10 +89,38 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Erro
     }
 }
 
+/// Starts a program that goes on without this process. It has no input, and its output goes to its node's log.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(driver: &Driver, request: &AgentExec<'_>) -> Result<(), Error> {
+    let stream = request.at.connect(driver)?;
+    let asked = || -> Result<Option<Result<(), String>>, FrameError> {
+        stream.set_read_timeout(Some(START_TIMEOUT))?;
+        frame::write(&stream, &Request::Detached(request.as_any()))?;
+        Reader::new(&stream).read()
+    };
+    let kernel = request.at.kernel();
+    match asked() {
+        Ok(Some(Ok(()))) => Ok(()),
+        Ok(Some(Err(why))) => {
+            let what = format!("{kernel} cannot start the program");
+            Err(Error::new(what).because(why.escape_debug().to_string()))
+        }
+        Ok(None) => Err(Error::new(format!(
+            "{kernel} does not start programs without a command"
+        ))
+        .hint("build its image again: its agent is of an older Insula")),
+        Err(error) => {
+            let what = format!("{kernel} does not tell whether the program was started");
+            Err(Error::new(what).because(error))
+        }
+    }
+}
+
 impl AgentExec<'_> {
     fn for_agent(&self) -> Request {
         let exec = self.program();
-        let restrictions = || self.restrictions.cloned().unwrap_or_default();
         if let Some(begins) = &self.begins {
             return Request::Pod(Box::new(PodContainer {
                 name: begins.name.to_string(),
@@ -95,7 +128,7 @@ impl AgentExec<'_> {
                 exec,
                 user: self.user.map(str::to_owned),
                 own: begins.own.clone(),
-                restrictions: restrictions(),
+                restrictions: self.restrictions.cloned().unwrap_or_default(),
                 view: begins.view.clone(),
                 share: begins.share,
             }));
@@ -103,12 +136,17 @@ impl AgentExec<'_> {
         match (self.container, self.user) {
             // Which agents of older images know.
             (None, None) if self.restrictions.is_none() => Request::Exec(exec),
-            (container, user) => Request::ExecAs(ExecAs {
-                exec,
-                container: container.map(ToString::to_string),
-                user: user.map(str::to_owned),
-                restrictions: restrictions(),
-            }),
+            _ => Request::ExecAs(self.as_any()),
+        }
+    }
+
+    /// A program of whatever user and container.
+    fn as_any(&self) -> ExecAs {
+        ExecAs {
+            exec: self.program(),
+            container: self.container.map(ToString::to_string),
+            user: self.user.map(str::to_owned),
+            restrictions: self.restrictions.cloned().unwrap_or_default(),
         }
     }
 

@@ -24,7 +24,7 @@ pub use clock::set_clock;
 pub(crate) use connect::to_agent;
 pub use copy::{AgentPlace, CopyEnd, copy};
 pub use detach::{DETACH_KEYS, DetachKeys, DetachKeysError};
-pub use exec::{AgentExec, Begins, exec};
+pub use exec::{AgentExec, Begins, exec, start};
 pub use location::Location;
 pub(crate) use location::in_root;
 pub use place::{Place, PlaceError};

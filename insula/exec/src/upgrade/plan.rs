@@ -143,6 +143,7 @@ fn new_node(
         described: old.described.clone(),
         remove: old.restart.policy.remove,
         is_created: false,
+        is_attached: false,
         spec,
     })
 }

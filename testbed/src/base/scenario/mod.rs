@@ -56,6 +56,7 @@ pub const ALL: &[&Scenario] = &[
     &watching::watch_shared_core::SCENARIO,
     &watching::watch_work::SCENARIO,
     &node::images::SCENARIO,
+    &node::documented::SCENARIO,
     &node::refusals::SCENARIO,
     &module::revision::SCENARIO,
     &module::packages::SCENARIO,

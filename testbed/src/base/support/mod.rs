@@ -16,4 +16,5 @@ pub(crate) mod raw_device;
 pub(crate) mod resources;
 pub(crate) mod spare;
 pub(crate) mod supervisor_process;
+pub(crate) mod terminal;
 pub(crate) mod virtio_modules;

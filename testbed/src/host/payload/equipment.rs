@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::module::{self, ModuleError};
 use super::node_initrd::{self, NodeInitrdError};
-use super::programs::{self, ProgramsError};
+use super::programs::{self, Programs, ProgramsError};
 use super::{Content, Payload};
 use crate::host::kernels::{self, FetchError, Flavour, Kernel};
 use crate::host::packages::{self, PackageError};
@@ -93,16 +93,66 @@ pub fn assemble(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload
     Ok(payload)
 }
 
-/// Builds a payload.
+/// Builds the payload of a machine for tests.
 fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, EquipmentError> {
     // Cargo has a lock of its own.
+    let (programs, of_tests) = programs::build_all(progress)?;
+    let _guard = project::lock()?;
+    let mut payload = Payload::default();
+    let nodes = add_project(&mut payload, programs, base, progress)?;
+    payload.program("bin/insula-scenario", Content::File(of_tests.scenario));
+    payload.program("bin/insula-probe", Content::File(of_tests.probe));
+    payload.program("bin/notes", Content::File(of_tests.notes));
+    payload.file("hostile", Content::File(of_tests.hostile));
+    payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
+    add_criu(&mut payload, progress)?;
+    add_crit(&mut payload, progress)?;
+    let modules = module::build(&kernels::fetch(base, progress)?)?;
+    for name in module::TEST_DRIVERS {
+        let file = module::test_driver(&modules).join(name);
+        payload.file(name, Content::File(file));
+    }
+    for (kernel, folder) in nodes.kernels.iter().zip(&nodes.modules) {
+        for name in [module::FAULT_DRIVER, module::RTNL_DRIVER] {
+            let inside = format!("modules/{}/{name}", kernel.release);
+            let file = module::test_driver(folder).join(name);
+            payload.file(&inside, Content::File(file));
+        }
+    }
+    let peer = node_initrd::peer_initrd(&nodes.kernels, &nodes.modules, &of_tests.peer)?;
+    payload.file("peer.cpio", Content::Bytes(peer));
+    Ok(payload)
+}
+
+/// Builds the payload of a machine that shows what users have, as far as it has changed.
+///
+/// # Errors
+/// When a part cannot be built.
+pub fn assemble_for_users(
+    base: Flavour,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Payload, EquipmentError> {
     let programs = programs::build(progress)?;
     let _guard = project::lock()?;
     let mut payload = Payload::default();
+    add_project(&mut payload, programs, base, progress)?;
+    Ok(payload)
+}
+
+/// Kernels that nodes boot, and the folders of the modules for them.
+struct Nodes {
+    kernels: Vec<Kernel>,
+    modules: Vec<PathBuf>,
+}
+
+/// Adds what users have, and an initial file system for nodes.
+fn add_project(
+    payload: &mut Payload,
+    programs: Programs,
+    base: Flavour,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Nodes, EquipmentError> {
     payload.program("bin/insula", Content::File(programs.insula));
-    payload.program("bin/insula-scenario", Content::File(programs.scenario));
-    payload.program("bin/insula-probe", Content::File(programs.probe));
-    payload.program("bin/notes", Content::File(programs.notes));
     payload.program("bin/insula-files", Content::File(programs.files));
     payload.program("bin/insula-blocks", Content::File(programs.blocks));
     payload.program("bin/insula-network", Content::File(programs.network));
@@ -111,41 +161,26 @@ fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, Equip
     payload.file("lib/insula/vmm", Content::File(programs.vmm));
     payload.program("lib/insula/agent", Content::File(programs.agent));
     payload.program("lib/insula/insula-proxy", Content::File(programs.proxy));
-    payload.file("hostile", Content::File(programs.hostile));
     for (package, path) in [VIRTIOFSD, STORAGE_DAEMON, MKFS_EROFS] {
         let file = packages::file(package, path)?;
         let name = path.rsplit('/').next().unwrap_or(path);
         payload.program(&format!("bin/{name}"), Content::File(file));
     }
-    add_criu(&mut payload, progress)?;
-    add_crit(&mut payload, progress)?;
-    payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     let modules = module::build(&kernels::fetch(base, progress)?)?;
     payload.file("insula.ko", Content::File(modules.join("insula.ko")));
-    for name in module::TEST_DRIVERS {
-        let file = module::test_driver(&modules).join(name);
-        payload.file(name, Content::File(file));
-    }
-    let nodes = fetch_nodes(base, progress)?;
-    payload.file("node.cpio", Content::Bytes(node_initrd::initrd(&nodes)?));
-    let modules = nodes
+    let kernels = fetch_nodes(base, progress)?;
+    payload.file("node.cpio", Content::Bytes(node_initrd::initrd(&kernels)?));
+    let modules = kernels
         .iter()
         .map(module::build)
         .collect::<Result<Vec<_>, _>>()?;
-    for (kernel, folder) in nodes.iter().zip(&modules) {
+    for (kernel, folder) in kernels.iter().zip(&modules) {
         for name in module::BUILT {
             let inside = format!("modules/{}/{name}", kernel.release);
             payload.file(&inside, Content::File(folder.join(name)));
         }
-        for name in [module::FAULT_DRIVER, module::RTNL_DRIVER] {
-            let inside = format!("modules/{}/{name}", kernel.release);
-            let file = module::test_driver(folder).join(name);
-            payload.file(&inside, Content::File(file));
-        }
     }
-    let peer = node_initrd::peer_initrd(&nodes, &modules, &programs.peer)?;
-    payload.file("peer.cpio", Content::Bytes(peer));
-    Ok(payload)
+    Ok(Nodes { kernels, modules })
 }
 
 /// Adds CRIU of a newer Debian, whose own version does not know the nodes' kernels, with its libraries
@@ -208,9 +243,9 @@ pub fn assemble_for_installed(
     base: Flavour,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Payload, EquipmentError> {
-    let programs = programs::build(progress)?;
+    let (_, of_tests) = programs::build_all(progress)?;
     let mut payload = Payload::default();
-    payload.program("bin/insula-scenario", Content::File(programs.scenario));
+    payload.program("bin/insula-scenario", Content::File(of_tests.scenario));
     let _guard = project::lock()?;
     let nodes = fetch_nodes(base, progress)?;
     payload.file("node.cpio", Content::Bytes(node_initrd::initrd(&nodes)?));

@@ -26,20 +26,12 @@ pub enum ProgramsError {
     Write(#[from] io::Error),
 }
 
-/// The programs, linked statically so that they need nothing of the root disk.
+/// The programs that users have, linked statically so that they need nothing of the root disk.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// Command `insula`.
     pub insula: PathBuf,
-    /// Runs tests inside.
-    pub scenario: PathBuf,
-    /// Runs in a node to talk to the base.
-    pub peer: PathBuf,
-    /// Runs on the base and on a lightweight kernel, to compare both.
-    pub probe: PathBuf,
-    /// The guide's server on a lightweight kernel.
-    pub notes: PathBuf,
-    /// A file server for one.
+    /// A file server for a lightweight kernel.
     pub files: PathBuf,
     /// A block server for one.
     pub blocks: PathBuf,
@@ -53,15 +45,93 @@ pub struct Programs {
     pub lwk: PathBuf,
     /// The monitor of confined nodes.
     pub vmm: PathBuf,
+}
+
+/// Those that only tests have.
+#[derive(Clone, Debug)]
+pub struct TestPrograms {
+    /// Runs tests inside.
+    pub scenario: PathBuf,
+    /// Runs in a node to talk to the base.
+    pub peer: PathBuf,
+    /// Runs on the base and on a lightweight kernel, to compare both.
+    pub probe: PathBuf,
+    /// The guide's server on a lightweight kernel.
+    pub notes: PathBuf,
     /// A kernel that attacks its machine.
     pub hostile: PathBuf,
 }
 
-/// Builds them, as far as they have changed. `progress` gets a line if that takes minutes.
+/// Words of cargo for what users have.
+const OF_USERS: [&str; 20] = [
+    "--package",
+    "insula",
+    "--bin",
+    "insula",
+    "--package",
+    "insula-agent",
+    "--bin",
+    "insula-agent",
+    "--package",
+    "insula-exec",
+    "--bin",
+    "insula-proxy",
+    "--package",
+    "insula-server",
+    "--bin",
+    "insula-files",
+    "--bin",
+    "insula-blocks",
+    "--bin",
+    "insula-network",
+];
+/// And for what only tests have. Both are built at once: cargo would build their common libraries again where they have other
+/// features.
+const OF_TESTS: [&str; 10] = [
+    "--package",
+    "testbed",
+    "--bin",
+    "insula-scenario",
+    "--bin",
+    "insula-peer",
+    "--bin",
+    "insula-probe",
+    "--bin",
+    "notes",
+];
+
+/// Builds what users have, as far as it has changed. `progress` gets a line if that takes minutes.
 ///
 /// # Errors
 /// When cargo fails.
 pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> {
+    let folder = run_cargo(&[], progress)?;
+    build_kernels(&["lwk", "vmm"])?;
+    programs(&folder)
+}
+
+/// Builds all, as far as they have changed. `progress` gets a line if that takes minutes.
+///
+/// # Errors
+/// When cargo fails.
+pub fn build_all(
+    progress: &mut dyn FnMut(&str),
+) -> Result<(Programs, TestPrograms), ProgramsError> {
+    let folder = run_cargo(&OF_TESTS, progress)?;
+    build_kernels(&["lwk", "vmm", "hostile"])?;
+    let built = |name: &str| stripped(&folder.join(name));
+    let of_tests = TestPrograms {
+        scenario: built("insula-scenario")?,
+        peer: built("insula-peer")?,
+        probe: built("insula-probe")?,
+        notes: built("notes")?,
+        hostile: project::root().join("build/hostile/hostile"),
+    };
+    Ok((programs(&folder)?, of_tests))
+}
+
+/// Runs cargo for what users have, and more. Returns the folder of the programs.
+fn run_cargo(more: &[&str], progress: &mut dyn FnMut(&str)) -> Result<PathBuf, ProgramsError> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = project::root().join(target.unwrap_or_else(|| "target".into()));
     let folder = target.join(TARGET).join("release");
@@ -72,44 +142,32 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
     // Naming the target keeps these flags from build scripts and macros.
     Tool::new(&cargo)
         .args(["build", "--quiet", "--release", "--target", TARGET])
-        .args(["--package", "insula", "--bin", "insula"])
-        .args(["--package", "insula-agent", "--bin", "insula-agent"])
-        .args(["--package", "insula-exec", "--bin", "insula-proxy"])
-        .args(["--package", "insula-server"])
-        .args(["--bin", "insula-files", "--bin", "insula-blocks"])
-        .args(["--bin", "insula-network"])
-        .args(["--package", "testbed", "--bin", "insula-scenario"])
-        .args([
-            "--bin",
-            "insula-peer",
-            "--bin",
-            "insula-probe",
-            "--bin",
-            "notes",
-        ])
+        .args(OF_USERS)
+        .args(more)
         .arg("--target-dir")
         .arg(&target)
         .env("RUSTFLAGS", STATIC)
         .directory(project::root())
         .run()?;
-    Tool::new("scripts/kernels")
-        .args(["lwk", "vmm", "hostile"])
-        .directory(project::root())
-        .run()?;
+    Ok(folder)
+}
+
+fn build_kernels(names: &[&str]) -> Result<(), ToolError> {
+    let kernels = Tool::new("scripts/kernels").args(names);
+    kernels.directory(project::root()).run().map(drop)
+}
+
+fn programs(folder: &Path) -> Result<Programs, ProgramsError> {
+    let built = |name: &str| stripped(&folder.join(name));
     Ok(Programs {
-        insula: stripped(&folder.join("insula"))?,
-        scenario: stripped(&folder.join("insula-scenario"))?,
-        peer: stripped(&folder.join("insula-peer"))?,
-        probe: stripped(&folder.join("insula-probe"))?,
-        notes: stripped(&folder.join("notes"))?,
-        files: stripped(&folder.join("insula-files"))?,
-        network: stripped(&folder.join("insula-network"))?,
-        blocks: stripped(&folder.join("insula-blocks"))?,
-        agent: stripped(&folder.join("insula-agent"))?,
-        proxy: stripped(&folder.join("insula-proxy"))?,
+        insula: built("insula")?,
+        files: built("insula-files")?,
+        blocks: built("insula-blocks")?,
+        network: built("insula-network")?,
+        agent: built("insula-agent")?,
+        proxy: built("insula-proxy")?,
         lwk: project::root().join("build/lwk/lwk"),
         vmm: project::root().join("build/vmm/vmm"),
-        hostile: project::root().join("build/hostile/hostile"),
     })
 }
 

@@ -52,6 +52,7 @@ fn play(context: &Context) -> Result<(), Finding> {
         node_ends()?;
         is_left()?;
         terminal::is_detached_from()?;
+        in_the_foreground()?;
         without_a_program()
     });
     fs::remove_dir_all(CONTENT)?;
@@ -204,7 +205,13 @@ fn node_ends() -> Result<(), Finding> {
 
 /// A program that does not react, as in a node that hangs, can be left.
 fn is_left() -> Result<(), Finding> {
-    insula(&[&["run"], &options("deaf", &["--interactive"], IGNORES)[..]].concat())?;
+    insula(
+        &[
+            &["run", "-d"],
+            &options("deaf", &["--interactive"], IGNORES)[..],
+        ]
+        .concat(),
+    )?;
     insula(&["exec", "deaf", "--", "busybox", "true"])?;
     let mut attached = Attached::start(&["deaf"])?;
     wait_for("the command to leave its program", || {
@@ -214,6 +221,31 @@ fn is_left() -> Result<(), Finding> {
     let (status, _) = crate::base::support::nodes::in_node::script("deaf", "pidof sleep")?;
     assert_equal("whether the program goes on", &status, &0)?;
     insula(&["rm", "--force", "deaf"]).map(drop)
+}
+
+/// `insula run -i` is attached from the program's beginning, and ends with it.
+fn in_the_foreground() -> Result<(), Finding> {
+    let run = ["run", "-i", "--rm", "--memory", "128M", "--name", "front"];
+    let script = "echo first; cat; echo last >&2; exit 6";
+    let mut command = command(&[&run[..], &[IMAGE, "/bin/sh", "-c", script]].concat());
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        writeln!(input, "its input")?;
+    }
+    let ended = child.wait_with_output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (output, errors) = (text(&ended.stdout), text(&ended.stderr));
+    assert_equal("its output", &output.as_str(), &"first\nits input\n")?;
+    assert_equal("its errors", &errors.as_str(), &"last\n")?;
+    assert_equal("its status", &ended.status.code(), &Some(6))?;
+    wait_for("the node to be removed", || {
+        let listed = insula(&["ps", "-a", "--quiet"])?;
+        Ok((!listed.contains("front")).then_some(()))
+    })
 }
 
 /// A node without a program has a console; one of the lightweight kernel has nothing of its own.

@@ -199,6 +199,7 @@ fn start_copy(name: &str) -> Result<insula_driver::Node, Finding> {
         described: None,
         remove: false,
         is_created: false,
+        is_attached: false,
     };
     let driver = Driver::open()?;
     let (_, node) = insula_node::start(&driver, &Root::default(), &request, 0)?;

@@ -36,6 +36,7 @@ pub(super) fn play() -> Result<(), Finding> {
         &versions["revision"],
     )?;
     try_insula(&["images"])?.refused(2, &["insula image ls"])?;
+    is_in_the_background()?;
     container_is_signalled()?;
     node_is_waited_for()
 }
@@ -91,7 +92,28 @@ fn container_is_signalled() -> Result<(), Finding> {
         "name=waits",
     ];
     assert_equal("exited", &insula(&exited)?.as_str(), &"waits\n")?;
-    insula(&["rm", CONTAINER]).map(drop)
+    let pruned = insula(&["prune", "--filter", "name=waits"])?;
+    assert_equal("what is pruned", &pruned.as_str(), &"waits\n")
+}
+
+/// A program goes on without the command that has started it, and prints into the node's log.
+fn is_in_the_background() -> Result<(), Finding> {
+    let script = "echo begun; sleep 1; echo $WHO >&2";
+    let exec = ["exec", "-d", "-e", "WHO=alone", "-u", "0", SERVER.1];
+    let printed = insula(&[&exec[..], &["/bin/sh", "-c", script]].concat())?;
+    assert_equal("what it prints", &printed.as_str(), &"")?;
+    for line in ["sh: begun", "sh: alone"] {
+        wait_for(&format!("`{line}` in the log"), || {
+            Ok(insula(&["logs", SERVER.1])?.contains(line).then_some(()))
+        })?;
+    }
+    // One that there is not says so there.
+    insula(&["exec", "-d", SERVER.1, "no-such-program"])?;
+    wait_for("the reason in the log", || {
+        let log = insula(&["logs", SERVER.1])?;
+        let is_told = |line: &str| line.contains("no-such-program: ");
+        Ok(log.lines().any(is_told).then_some(()))
+    })
 }
 
 fn node_is_waited_for() -> Result<(), Finding> {
