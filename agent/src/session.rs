@@ -105,7 +105,7 @@ pub(crate) fn run_detached(
     let forwarders: Vec<_> = forwarders.collect();
     program.child.wait()?;
     for forwarder in forwarders {
-        // What it has not taken is lost.
+        // One that panicked has ended as well.
         let _ = forwarder.join();
     }
     Ok(())

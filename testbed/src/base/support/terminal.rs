@@ -9,11 +9,12 @@ use crate::base::Finding;
 /// Runs its arguments from the second on, on a terminal. Its first one are pairs of what is awaited, and what is typed then. As
 /// long as the first is not there, lines are ended. It reports output and status, and is killed if the program does not end.
 const SCRIPT: &str = "\
-import json, os, pty, select, signal, sys
+import fcntl, json, os, pty, select, signal, struct, sys, termios
 signal.alarm(80)
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[2], sys.argv[2:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
 said, pairs = b'', json.loads(sys.argv[1])
 count = len(pairs)
 while True:

@@ -25,14 +25,16 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     module: Module::Loaded,
     bases: &[Flavour::V6_12],
-    limit: Duration::from_secs(900),
+    limit: Duration::from_secs(1500),
     soak_limit: None,
     play,
 };
 
-/// Prepares the machine for all of them, in [`FOLDER`].
+/// Prepares the machine for all of them, in [`FOLDER`], where they are run.
 const PREPARE: &str = include_str!("documented/prepare.sh");
 const FOLDER: &str = "/run/documented";
+/// Modules of containers' cards on the base.
+const CARD_MODULES: [&str; 2] = ["macvlan", "veth"];
 /// Removes what examples leave.
 const CLEAN: &str = "insula rm --force --all && insula prune && insula image prune";
 /// Time that a command has to end, and one that follows a log.
@@ -88,11 +90,13 @@ struct Step {
 
 fn play(_: &Context) -> Result<(), Finding> {
     load_sockets()?;
+    fs::create_dir(FOLDER)?;
     shell(PREPARE)?;
     let played = with_cleanup(|| PAGES.iter().try_for_each(play_page));
     shell("umount /srv/web; rm -r /srv/debian /srv/web /srv/shop")?;
     fs::remove_dir_all(FOLDER)?;
     played?;
+    unload(&CARD_MODULES)?;
     unload(&NETWORK_MODULES)?;
     unload(&SOCKET_MODULES)
 }
@@ -204,7 +208,8 @@ fn run(command: &str, limit_s: &str) -> Result<(Option<i32>, String), Finding> {
 }
 
 fn shell(script: &str) -> Result<(), Finding> {
-    let ended = Command::new("bash").args(["-ec", script]).output()?;
+    let mut bash = Command::new("bash");
+    let ended = bash.args(["-ec", script]).current_dir(FOLDER).output()?;
     Finding::unless(ended.status.success(), || {
         format!("{script}: {}", String::from_utf8_lossy(&ended.stderr))
     })

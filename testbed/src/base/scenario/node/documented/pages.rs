@@ -53,7 +53,7 @@ pub(super) const PAGES: &[Page] = &[
                 ..PLAIN
             },
             Example {
-                before: IMAGE,
+                before: BUILT,
                 ..PLAIN
             },
             Example {
@@ -122,8 +122,8 @@ pub(super) const PAGES: &[Page] = &[
             },
             Example {
                 before: "insula image build debian --installed 6.12
-                         mkfs.erofs -Enoinline_data /run/documented/debian.erofs /srv/debian",
-                after: "insula rm --force web; rm /run/documented/debian.erofs",
+                         mkfs.erofs -Enoinline_data debian.erofs /srv/debian",
+                after: "insula rm --force web; rm debian.erofs",
                 ..PLAIN
             },
             Example {
@@ -146,19 +146,17 @@ pub(super) const PAGES: &[Page] = &[
                 ..PLAIN
             },
             Example {
-                before: "cd /run/documented
-                         insula image add debian --installed 6.12
+                before: "insula image add debian --installed 6.12
                          insula run --image debian --cpu-list 3 --memory 128M --name other",
                 refused: &["insula up"],
                 ..PLAIN
             },
             Example {
-                before: "cd /run/documented; insula up",
+                before: "insula up",
                 ..PLAIN
             },
             Example {
                 before: "mkdir -p /etc/insula
-                         cd /run/documented
                          cp insula.toml vmlinux initrd.img /etc/insula",
                 after: "rm -r /etc/insula",
                 ..PLAIN
@@ -169,7 +167,6 @@ pub(super) const PAGES: &[Page] = &[
 
 /// The project that the page describes, with kernels that say when they are ready.
 const PROJECT: &str = concat!(
-    "cd /run/documented\n",
     "for kernel in /boot/vmlinuz-*; do ln -sf /run/documented/ready.cpio /boot/initrd.img-${kernel#/boot/vmlinuz-}; done\n",
     "cp ready.cpio initrd.img\n",
     "cat > insula.toml <<'END'\n",

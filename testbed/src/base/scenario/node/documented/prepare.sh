@@ -4,8 +4,7 @@ set -eu
 for kernel in /boot/vmlinuz-*; do
 	ln -sf /payload/node.cpio "/boot/initrd.img-${kernel#/boot/vmlinuz-}"
 done
-mkdir -p /run/documented /srv/web
-cd /run/documented
+mkdir /srv/web
 cp /boot/vmlinuz-6.12.* bzImage
 cp bzImage vmlinux
 cp /payload/node.cpio initrd.img
@@ -28,7 +27,6 @@ done
 mkdir -p /srv/shop /etc/ssl/private
 
 # The project of the documentation: its kernels say that they are ready.
-mkdir ready
 mkdir -p ready/bin ready/dev
 cp /bin/busybox ready/bin/
 printf '#!/bin/busybox sh\nbusybox mount -t devtmpfs none /dev\n
