@@ -42,8 +42,8 @@ const EXIT_STATUS_OF_PROGRAM: [(&str, &str); 5] = [
 ];
 
 /// Commands that exit with the status of a program.
-const RUN_PROGRAMS: [&str; 2] = ["insula-exec", "insula-console"];
-/// The command that does so if it is given a program for a node of its own.
+const RUN_PROGRAMS: [&str; 3] = ["insula-attach", "insula-console", "insula-exec"];
+/// The command that does so if it is given a program for a node of its own, or attaches to a node's program.
 const RUNS_ONE: &str = "insula-run";
 
 /// The exit statuses of a command.
@@ -53,7 +53,7 @@ fn exit_status(page: &str) -> Vec<(&'static str, &'static str)> {
         RUNS_ONE => {
             let more = (
                 "others",
-                "With --image lwk and a program: as for insula exec.",
+                "With -i or -t, and with the image lwk and a program: as for insula exec.",
             );
             EXIT_STATUS.into_iter().chain([more]).collect()
         }
