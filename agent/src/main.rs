@@ -46,6 +46,7 @@ mod root;
 mod route;
 mod server;
 mod session;
+mod signal;
 mod transfer;
 mod user;
 

@@ -19,6 +19,7 @@ use socket2::Socket;
 
 use crate::log::LogLines;
 use crate::program::{Program, Signalled, resize};
+use crate::signal::by_number;
 
 /// The end of input on a terminal.
 const END_OF_TRANSMISSION: &[u8] = &[4];
@@ -209,7 +210,7 @@ impl Listener {
             Input::StdinEnd if self.is_terminal => return self.stdin.push(END_OF_TRANSMISSION),
             Input::StdinEnd => self.stdin.end(),
             Input::Signal(number) => {
-                if let Some(signal) = Signal::from_named_raw(number) {
+                if let Some(signal) = by_number(number) {
                     self.target.signal(signal, self.signalled);
                 }
             }

@@ -16,6 +16,7 @@ use super::cgroup::Cgroup;
 use super::kept::{self, Kept};
 use super::output::Log;
 use super::{FOLDER, namespaces};
+use crate::signal::by_number;
 
 /// A container.
 #[derive(Debug)]
@@ -174,7 +175,7 @@ impl Container {
     /// Sends a signal to its first process.
     pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
         let state = self.lock();
-        match (state.1, Signal::from_named_raw(signal)) {
+        match (state.1, by_number(signal)) {
             (Phase::Exited(_), _) => Err(io::Error::other("it does not run")),
             (Phase::Moving | Phase::Restored, _) => Err(moving()),
             (Phase::Running, None) => Err(io::Error::other("there is no such signal")),

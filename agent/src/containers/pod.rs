@@ -21,7 +21,7 @@ use insula_agent::pod::{PodContainer, ROOTS, Share};
 use insula_agent::view::View;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{Pid, Signal, chdir};
+use rustix::process::{Pid, Signal, chdir, kill_process};
 use rustix::system::sethostname;
 use rustix::thread::UnshareFlags;
 use socket2::Socket;
@@ -37,6 +37,7 @@ use crate::namespace::unshare;
 use crate::program::{Program, Signalled, exec};
 use crate::root::mount_bare;
 use crate::session;
+use crate::signal::by_number;
 
 /// Role of this program: to become such a container's first process. Its name, that of its root, its host name, whether it has IPC objects of
 /// its own, its working directory, and the words of [`exec`] follow.
@@ -95,6 +96,21 @@ impl Pod {
     pub(super) fn first(&self, name: &str) -> Option<Pid> {
         let first = self.lock().get(name).copied().flatten();
         first.filter(|_| folder(name).join(READY).exists())
+    }
+
+    /// Sends a signal to the first process of one that runs.
+    pub(super) fn signal(&self, name: &str, signal: i32) -> io::Result<()> {
+        let cgroup = self.cgroup(name)?;
+        let first = self.first(name);
+        let first = first.ok_or_else(|| io::Error::other("there is no such container"))?;
+        let signal =
+            by_number(signal).ok_or_else(|| io::Error::other("there is no such signal"))?;
+        // It may have ended just now, and its id be another's.
+        let is_it = |pid: &i32| *pid == first.as_raw_nonzero().get();
+        match cgroup.processes()?.iter().any(is_it) {
+            true => Ok(kill_process(first, signal)?),
+            false => Err(io::Error::other("it does not run")),
+        }
     }
 
     /// Has all processes of one stand still, or go on. If they do not come to a stand, they go on.

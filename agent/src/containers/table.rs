@@ -79,9 +79,10 @@ impl Containers {
             ContainerRequest::Stop { name, grace_s } => {
                 done(self.stop(&name, Duration::from_secs(grace_s.into())))
             }
-            ContainerRequest::Signal { name, signal } => {
-                done(self.find(&name).and_then(|one| one.signal(signal)))
-            }
+            ContainerRequest::Signal { name, signal } => done(match self.pod.has(&name) {
+                true => self.pod.signal(&name, signal),
+                false => self.find(&name).and_then(|one| one.signal(signal)),
+            }),
             ContainerRequest::Remove(name) => done(self.remove(&name)),
             ContainerRequest::Log { name, follow } => return self.send_log(&name, follow, stream),
             ContainerRequest::Lacks => ContainerAnswer::Lacks(criu::lacks()),

@@ -9,7 +9,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `arguments`, `config` | what an engine says: the command line, a bundle's configuration |
-//! | `create`, `start`, `exec`, `pause`, `update` | the verbs that are not just passed on |
+//! | `create`, `start`, `exec`, `kill`, `pause`, `update` | the verbs that are not just passed on |
 //! | `namespaces` | which of them are refused |
 //! | `node`, `mounts`, `rewrite` | what becomes of a configuration: a node, its files, another configuration |
 //! | `restrictions`, `view` | what the node's agent makes of it: a process, and what that sees of the kernel |
@@ -27,6 +27,7 @@ mod delegated;
 mod exec;
 mod executable;
 mod hooks;
+mod kill;
 mod mount_points;
 mod mounts;
 mod namespaces;
@@ -107,6 +108,9 @@ fn execute(arguments: &Arguments) -> Result<ExitCode, Error> {
         ("exec", Some(record)) => exec::exec(arguments, &runtime, &record),
         ("state", Some(record)) => show_state(arguments, &runtime, &record),
         ("delete", Some(record)) => delete(arguments, &runtime, &record),
+        ("kill", Some(record)) if !record.is_delegated() => {
+            kill::kill(arguments, &runtime, &record)
+        }
         ("pause", Some(record)) if !record.is_delegated() => pause::pause(&record),
         ("resume", Some(record)) if !record.is_delegated() => pause::resume(&record),
         ("update", Some(record)) if !record.is_delegated() => {

@@ -30,7 +30,7 @@ pub use crate::agent::Location;
 pub use change::{log, remove, signal, stop};
 pub use export::{CheckpointRequest, Written, checkpoint};
 pub use import::{RestoreRequest, restore};
-pub use pod::{freeze_at, limit_at};
+pub use pod::{freeze_at, limit_at, signal_at};
 pub use ports::serve_ports;
 pub use processes::{move_processes, processes, processes_at};
 pub use record::{ContainerRecord, names};

@@ -1,5 +1,7 @@
 //! Containers of an OCI runtime in a node, while they run.
 
+use std::time::Duration;
+
 use insula_agent::container::ContainerRequest;
 use insula_agent::pod::Share;
 use insula_base::error::Error;
@@ -8,6 +10,22 @@ use insula_driver::name::Name;
 
 use super::ask::{TIMEOUT, ask};
 use crate::agent::Location;
+
+/// Time that an agent has to send a signal.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends a signal to the first process of a container there.
+///
+/// # Errors
+/// When it does not run there, or the agent does not answer soon: its node may hang.
+pub fn signal_at(driver: &Driver, at: &Location, name: &Name, signal: i32) -> Result<(), Error> {
+    let request = ContainerRequest::Signal {
+        name: name.to_string(),
+        signal,
+    };
+    let stream = at.connect_at_once(driver)?;
+    ask(at, &stream, SIGNAL_TIMEOUT, request).map(drop)
+}
 
 /// Has all processes of a container there stand still, or go on.
 ///

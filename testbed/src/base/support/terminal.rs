@@ -10,7 +10,7 @@ use crate::base::Finding;
 /// long as the first is not there, lines are ended. It reports output and status, and is killed if the program does not end.
 const SCRIPT: &str = "\
 import fcntl, json, os, pty, select, signal, struct, sys, termios
-signal.alarm(80)
+signal.alarm(240)
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[2], sys.argv[2:])

@@ -19,6 +19,7 @@ pub(super) fn play() -> Result<(), Finding> {
     runtime(&["start", NAME])?.with_status(0)?;
     wait_for_output("ready")?;
     resized()?;
+    signalled()?;
     paused()?;
     delete_ended(NAME)?;
     nothing_is_left()
@@ -46,6 +47,15 @@ fn resized() -> Result<(), Finding> {
     assert_equal("more memory", &is_grown()?, &false)?;
     let limit = insula(&["exec", NAME, "busybox", "cat", &group])?;
     assert_equal("its processes", &limit.trim(), &"max")
+}
+
+/// Signals that the program does not handle do nothing, as to any first process: they neither end nor stop what stands for it.
+fn signalled() -> Result<(), Finding> {
+    for signal in ["TSTP", "28", "SIGRTMIN+3"] {
+        runtime(&["kill", NAME, signal])?.with_status(0)?;
+        assert_equal("its program", &in_it("echo runs")?.as_str(), &"runs\n")?;
+    }
+    runtime(&["kill", NAME, "NOSUCH"])?.refused(&[])
 }
 
 /// A paused container stands still in its node, which does not, and takes signals when it goes on.
