@@ -23,7 +23,7 @@ const REAL_TIME: (i32, i32) = (34, 64);
 /// it that gets the signal.
 ///
 /// # Errors
-/// The ordinary runtime cannot be executed.
+/// There is no such signal, or the ordinary runtime cannot be executed.
 pub(super) fn kill(
     arguments: &Arguments,
     runtime: &Runtime,
@@ -32,14 +32,21 @@ pub(super) fn kill(
     let word = arguments
         .operands()
         .find(|word| word.to_str() != Some(&record.id));
-    let signal = word.map_or(Some(SIGTERM), |word| number(&word.to_string_lossy()));
-    let is_sent = signal
-        .filter(|&signal| signal != SIGKILL)
-        .is_some_and(|signal| send(record, signal).is_ok());
-    match is_sent {
+    let word = word.map(|word| word.to_string_lossy());
+    let signal = match &word {
+        Some(word) => number(word).ok_or_else(|| no_signal(word))?,
+        None => SIGTERM,
+    };
+    match signal != SIGKILL && send(record, signal).is_ok() {
         true => Ok(ExitCode::SUCCESS),
         false => Err(runtime.exec(&arguments.words())),
     }
+}
+
+fn no_signal(word: &str) -> Error {
+    Error::new(format!("there is no signal '{word}'"))
+        .untouched()
+        .hint("give its name or its number")
 }
 
 fn send(record: &Record, signal: i32) -> Result<(), Error> {

@@ -55,7 +55,7 @@ fn signalled() -> Result<(), Finding> {
         runtime(&["kill", NAME, signal])?.with_status(0)?;
         assert_equal("its program", &in_it("echo runs")?.as_str(), &"runs\n")?;
     }
-    runtime(&["kill", NAME, "NOSUCH"])?.refused(&[])
+    runtime(&["kill", NAME, "NOSUCH"])?.refused(&["no signal 'NOSUCH'"])
 }
 
 /// A paused container stands still in its node, which does not, and takes signals when it goes on.

@@ -32,7 +32,33 @@ pub(super) const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "podman run --device-read-bps",
         "the container's control groups are its kernel's; what is limited is what serves the node",
     ),
+    (
+        "035-logs",
+        "podman logs - multi k8s-file",
+        "it expects that two containers start within three seconds",
+    ),
+    (
+        "050-stop",
+        "podman stop --all",
+        "it expects that three containers start within 20 seconds",
+    ),
+    (
+        "075-exec",
+        "podman exec - basic test",
+        "a program is looked for by the node, whose words are \"Permission denied\"; the status is the same",
+    ),
+    (
+        "450-interactive",
+        "podman detects correct tty size",
+        ITS_TERMINAL,
+    ),
+    (
+        "450-interactive",
+        "podman run --tty -i failure with no tty",
+        ITS_TERMINAL,
+    ),
 ];
 
+const ITS_TERMINAL: &str = "the terminal that it makes ends after ten seconds";
 const NAMESPACE_OF_USERS: &str =
     "a namespace of users is refused: a node's users are its kernel's own";
