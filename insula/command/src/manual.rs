@@ -273,7 +273,8 @@ mod tests {
     #[test]
     fn commands_that_exit_as_their_program_say_so() {
         for page in all() {
-            let of_program = ["insula-exec.1", "insula-console.1"].contains(&page.file.as_str());
+            let pages = ["insula-attach.1", "insula-console.1", "insula-exec.1"];
+            let of_program = pages.contains(&page.file.as_str());
             assert_eq!(text(&page).contains("128 + N"), of_program, "{}", page.file);
         }
     }
