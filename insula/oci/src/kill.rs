@@ -72,7 +72,7 @@ fn number(text: &str) -> Option<i32> {
     };
     match name.strip_prefix("RTMIN") {
         Some(rest) => after(rest)
-            .map(|more: i32| first + more)
+            .and_then(|more: i32| first.checked_add(more))
             .filter(|number| (first..=last).contains(number)),
         None => (1..first).find(is_it),
     }
@@ -92,6 +92,7 @@ mod tests {
             ("SIGRTMIN", Some(34)),
             ("SIGRTMIN+3", Some(37)),
             ("RTMIN+31", None),
+            ("RTMIN+2147483647", None),
             ("NOSUCH", None),
         ] {
             assert_eq!(number(text), expected, "{text}");

@@ -50,13 +50,21 @@ pub(super) fn update(
     let value = described(arguments)?;
     let limits: Resources = serde_json::from_value(value.clone()).map_err(malformed)?;
     let driver = Driver::open()?;
-    if record.member.is_none() {
-        resize(&driver, record, NodeSize::of(&limits))?;
-    }
+    let size = match record.member {
+        None => NodeSize::of(&limits),
+        Some(_) => NodeSize::default(),
+    };
+    resize(&driver, record, size)?;
     let share = share(&limits, record.member.is_some());
     if share != Share::default() {
         let at = Location::Node(record.node.clone());
-        limit_at(&driver, &at, &record.name, share)?;
+        limit_at(&driver, &at, &record.name, share).map_err(|error| match size {
+            NodeSize {
+                cpus: None,
+                memory: None,
+            } => error,
+            _ => error.context("the node has its new size, and the container its old limits"),
+        })?;
     }
     match value.get(OF_FILES) {
         Some(limits) => update_files(arguments, runtime, (record, limits)),
