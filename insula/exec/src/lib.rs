@@ -11,3 +11,7 @@ pub mod agent;
 pub mod container;
 pub mod program;
 pub mod upgrade;
+
+/// First argument of the program `insula-proxy` by which it executes another one with another root, `--root DESCRIPTOR WORD...`:
+/// that of an inherited descriptor of a folder.
+pub const IN_ROOT: &str = "--root";

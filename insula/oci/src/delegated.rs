@@ -6,22 +6,16 @@
 //! it inherits, since the container has neither: a descriptor of the node, and one of `insula-proxy` itself, a copy that nobody
 //! can write.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{ExitCode, ExitStatus};
 
-use command_fds::FdMapping;
 use insula_base::error::Error;
 use insula_base::root::Root;
 use insula_driver::Driver;
 use insula_driver::name::Name;
-use insula_image::proxy;
 use insula_node as node;
 use insula_supervisor as supervisor;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
@@ -29,22 +23,11 @@ use super::arguments::Arguments;
 use super::create::{Bundle, check_node};
 use super::exec::{PROCESS, ProcessFile};
 use super::node::{self as container_node, Network, NodeKind};
+use super::passed::Passed;
 use super::pod::Inside;
 use super::runtime::Runtime;
 use super::state::{Base, Record, State};
 use super::{exec, exit_code, hooks, namespaces, rewrite, stand_in};
-
-/// Option of the ordinary runtime: how many descriptors a process inherits beside its standard streams.
-const PRESERVE: &str = "--preserve-fds";
-/// The first of them.
-const FIRST: i32 = 3;
-/// Number of those that this adds.
-const ADDED: i32 = 2;
-/// Seals of a program that nobody is to change.
-const SEALS: SealFlags = SealFlags::SEAL
-    .union(SealFlags::SHRINK)
-    .union(SealFlags::GROW)
-    .union(SealFlags::WRITE);
 
 /// Creates a container, and with the verb `run` runs it: its node is there before it.
 ///
@@ -63,11 +46,8 @@ pub(super) fn create(
     // First the guard: this process may be killed as soon as there is a node.
     let made = stand_in::start_guard(&record).and_then(|_guard| {
         start_node(driver, &record)?;
-        let words =
-            bundle
-                .words(arguments, &record)
-                .with_option(PRESERVE, &passed.count(), &[PRESERVE]);
-        let descriptors = passed.mappings(driver, &record.node)?;
+        let words = passed.announced(&bundle.words(arguments, &record));
+        let descriptors = passed.mappings(descriptor(driver, &record.node)?)?;
         runtime.run_passing(&words.words(), descriptors, arguments.verb == "run")
     });
     let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
@@ -113,7 +93,7 @@ fn container(bundle: &Bundle, passed: &Passed) -> Result<(Record, Value), Error>
             mount["source"] = json!(rewrite::resolve(known, &bundle.path).source);
         }
     }
-    passed.prepend(&mut config["process"], &node);
+    prepend(passed, &mut config["process"], &node);
     hooks::wrap(&mut config, &bundle.config.hooks, &bundle.id)?;
     Ok((record, config))
 }
@@ -138,14 +118,14 @@ pub(super) fn exec(
 ) -> Result<ExitCode, Error> {
     let driver = Driver::open()?;
     let passed = Passed::of(arguments);
-    let words = arguments.with_option(PRESERVE, &passed.count(), &[PRESERVE]);
-    let descriptors = passed.mappings(&driver, &record.node)?;
+    let words = passed.announced(arguments);
+    let descriptors = passed.mappings(descriptor(&driver, &record.node)?)?;
     let Some((mut process, _)) = exec::described(arguments)? else {
-        let words = words.with_program(&passed.words(&record.node));
+        let words = words.with_program(&own_words(&passed, &record.node));
         let ran = runtime.run_passing(&words.words(), descriptors, true);
         return Ok(exit_code(ran?));
     };
-    passed.prepend(&mut process, &record.node);
+    prepend(&passed, &mut process, &record.node);
     let file = ProcessFile::new(record)?;
     let words = file.describe(&words, &process, &PROCESS);
     let ran = words.and_then(|words| runtime.run_passing(&words.words(), descriptors, true));
@@ -164,96 +144,39 @@ pub(super) fn wait_for_end(record: &Record) {
     }
 }
 
-/// The descriptors that a process inherits: behind those of its engine one of the node, and one of `insula-proxy`.
-struct Passed {
-    /// Number of the first of ours.
-    first: i32,
+/// The words by which a process executes `insula-proxy`, before those of its program.
+fn own_words(passed: &Passed, node: &Name) -> Vec<String> {
+    passed.words(&[&passed.number().to_string(), node.as_str()])
 }
 
-impl Passed {
-    fn of(arguments: &Arguments) -> Self {
-        let given = arguments.value(&[PRESERVE]);
-        let given = given.and_then(|count| count.to_string_lossy().parse::<u16>().ok());
-        Self {
-            first: FIRST + i32::from(given.unwrap_or_default()),
-        }
-    }
-
-    /// Value of the option.
-    fn count(&self) -> OsString {
-        (self.first - FIRST + ADDED).to_string().into()
-    }
-
-    /// The words that precede a program's.
-    fn words(&self, node: &Name) -> [String; 3] {
-        let program = format!("/proc/self/fd/{}", self.first + 1);
-        [program, self.first.to_string(), node.to_string()]
-    }
-
-    /// Has a process execute `insula-proxy`.
-    fn prepend(&self, process: &mut Value, node: &Name) {
-        let own = self.words(node).map(Value::from).into_iter();
-        let found = process["args"].as_array().cloned().unwrap_or_default();
-        process["args"] = own.chain(found).collect();
-    }
-
-    fn mappings(&self, driver: &Driver, name: &Name) -> Result<Vec<FdMapping>, Error> {
-        let handle = node::find(driver, name)?;
-        if handle.is_paused() {
-            return Err(node::is_paused(name));
-        }
-        let descriptors = [handle.node.into(), sealed_proxy()?];
-        let numbers = self.first..;
-        let mappings = descriptors.into_iter().zip(numbers);
-        Ok(mappings
-            .map(|(parent_fd, child_fd)| FdMapping {
-                parent_fd,
-                child_fd,
-            })
-            .collect())
-    }
+/// Has a process execute `insula-proxy`.
+fn prepend(passed: &Passed, process: &mut Value, node: &Name) {
+    let own = own_words(passed, node).into_iter().map(Value::from);
+    let found = process["args"].as_array().cloned().unwrap_or_default();
+    process["args"] = own.chain(found).collect();
 }
 
-/// A copy of `insula-proxy` in memory, which no container can change.
-fn sealed_proxy() -> Result<OwnedFd, Error> {
-    let path = proxy();
-    let copy = || {
-        let mut program = File::open(&path)?;
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut copy = File::from(memfd_create("insula-proxy", flags)?);
-        io::copy(&mut program, &mut copy)?;
-        fcntl_add_seals(copy.as_fd(), SEALS)?;
-        Ok::<_, io::Error>(copy.into())
-    };
-    copy().map_err(|error| {
-        let what = format!("{} cannot be copied", path.display());
-        Error::new(what).because(error).untouched()
-    })
+/// A descriptor of a node.
+fn descriptor(driver: &Driver, name: &Name) -> Result<OwnedFd, Error> {
+    let handle = node::find(driver, name)?;
+    match handle.is_paused() {
+        true => Err(node::is_paused(name)),
+        false => Ok(handle.node.into()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
-
-    fn passed(words: &[&str]) -> Passed {
-        Passed::of(&Arguments::parse(words.iter().map(OsString::from)))
-    }
-
-    #[test]
-    fn descriptors_follow_those_of_the_engine() {
-        let alone = passed(&["create", "web"]);
-        assert_eq!(alone.count(), "2");
-        let node = "web".parse().unwrap();
-        assert_eq!(alone.words(&node), ["/proc/self/fd/4", "3", "web"]);
-        let behind = passed(&["create", "--preserve-fds=3", "web"]);
-        assert_eq!(behind.count(), "5");
-        assert_eq!(behind.words(&node), ["/proc/self/fd/7", "6", "web"]);
-    }
 
     #[test]
     fn a_program_stays_as_it_is_behind_the_proxy() {
         let mut process = json!({"args": ["sh", "-c", "true"], "cwd": "/srv"});
-        passed(&["create", "web"]).prepend(&mut process, &"web".parse().unwrap());
+        let words = ["create", "web"].map(OsString::from);
+        let passed = Passed::of(&Arguments::parse(words));
+        prepend(&passed, &mut process, &"web".parse().unwrap());
         let args = json!(["/proc/self/fd/4", "3", "web", "sh", "-c", "true"]);
         assert_eq!(process, json!({"args": args, "cwd": "/srv"}));
     }

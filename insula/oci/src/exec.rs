@@ -1,17 +1,20 @@
 //! `exec`: a further process of a container.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
 use insula_base::error::Error;
+use insula_exec::IN_ROOT;
 use serde_json::{Value, json};
 
 use super::arguments::Arguments;
 use super::config::{Process, User};
+use super::passed::Passed;
 use super::runtime::Runtime;
 use super::state::{Record, State};
-use super::{exit_code, own_words, pause, restrictions, rewrite};
+use super::{engine_view, exit_code, own_words, pause, restrictions, rewrite};
 
 /// Options that say what is to be run; the process's file says it for the ordinary runtime.
 const REPLACED: [&str; 17] = [
@@ -56,12 +59,19 @@ pub(super) fn exec(
     };
     restrictions::of(&process)?;
     let file = ProcessFile::new(record)?;
-    let words = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
+    let own = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
+    let passed = Passed::of(arguments);
+    let root = engine_view::root_of(record).map_err(|error| has_ended(record, error))?;
+    let root = passed.mappings(root)?;
+    let first = [IN_ROOT, &passed.number().to_string()];
+    let own = own.iter().map(String::as_str);
+    let words = passed.words(&first.into_iter().chain(own).collect::<Vec<_>>());
     let found = found.as_object().cloned().unwrap_or_default();
     let mut value = rewrite::process(&found, &process.env, &words);
     value[CONTAINER] = json!(process);
-    let passed = file.describe(&arguments.with_id_only(), &value, &REPLACED);
-    let ran = passed.and_then(|passed| runtime.run_with_signals(&passed.words()));
+    let announced = passed.announced(&arguments.with_id_only());
+    let described = file.describe(&announced, &value, &REPLACED);
+    let ran = described.and_then(|words| runtime.run_passing(&words.words(), root, true));
     file.forget(arguments, &ran);
     Ok(exit_code(ran?))
 }
@@ -166,6 +176,12 @@ fn user_of(text: &str) -> Result<User, Error> {
             Err(Error::new(what).untouched().hint("give numbers: UID[:GID]"))
         }
     }
+}
+
+fn has_ended(record: &Record, error: io::Error) -> Error {
+    Error::new(format!("the container '{}' has ended", record.id))
+        .because(error)
+        .untouched()
 }
 
 fn no_program() -> Error {

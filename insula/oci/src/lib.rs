@@ -18,12 +18,14 @@
 //! | `hooks` | what its engine has called when it is created, started and deleted |
 //! | `state` | what is kept of a container |
 //! | `stand_in`, `mount_points`, `network` | the process that stands for it |
+//! | `engine_view`, `passed` | what engines see of the container at that process, and how they get further ones there |
 //! | `runtime`, `report` | the ordinary runtime; errors as engines read them |
 
 mod arguments;
 mod config;
 mod create;
 mod delegated;
+mod engine_view;
 mod exec;
 mod executable;
 mod hooks;
@@ -33,6 +35,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod node;
+mod passed;
 mod pause;
 mod pod;
 mod report;

@@ -71,7 +71,7 @@ pub(super) fn folder(path: &Path) -> io::Result<OwnedFd> {
 
 /// Opens the path in the root, as a program with that root would. What is missing is made: folders, the last one
 /// a file unless it is to be one, too.
-fn open(root: &OwnedFd, path: &Path, is_folder: bool) -> io::Result<OwnedFd> {
+pub(super) fn open(root: &OwnedFd, path: &Path, is_folder: bool) -> io::Result<OwnedFd> {
     let names: Vec<_> = path.iter().skip(1).collect();
     let mut parent = PathBuf::from(".");
     for (number, name) in names.iter().enumerate() {

@@ -4,25 +4,22 @@
 //! it has: in the mount namespace of the process that stands for the node's container, where the agent has its own `/run`.
 //! What serves that folder sees them, since mounts made there propagate to it (mount_namespaces(7)).
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::thread;
 
 use insula_agent::pod::ROOTS;
 use insula_base::error::Error;
-use nix::sched::{CloneFlags, unshare};
 use rustix::fs::CWD;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
     mount_change, move_mount, open_tree, unmount,
 };
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::engine_view;
 use super::mounts::ROOTFS;
 use super::pod::Member;
-use super::state::{Record, State};
+use super::state::State;
 
 /// Makes the place for further containers' roots in that of this one, whose node is to be started.
 ///
@@ -73,7 +70,7 @@ pub(super) fn attach(member: &Member) -> Result<String, Error> {
         Error::new(what).because(error).nothing_kept()
     };
     let root = open_tree(CWD, ROOTFS, flags).map_err(|errno| failed(errno.into()))?;
-    let attached = in_mounts_of(&member.sandbox, || {
+    let attached = in_root_of(&member.sandbox, || {
         fs::create_dir(&place)?;
         let moved = move_mount(
             &root,
@@ -92,7 +89,7 @@ pub(super) fn attach(member: &Member) -> Result<String, Error> {
 
 /// Takes the root of a container out of that of its sandbox, if it is there: the sandbox may have ended.
 pub(super) fn detach(member: &Member) {
-    let _ = in_mounts_of(&member.sandbox, || {
+    let _ = in_root_of(&member.sandbox, || {
         for entry in fs::read_dir(place())? {
             let entry = entry?;
             let name = entry.file_name();
@@ -114,23 +111,14 @@ fn is_of(root: &str, container: &str) -> bool {
     rest.is_some_and(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// Does something in the mount namespace of the process that stands for a container.
-fn in_mounts_of<T: Send>(
+/// Does something where the process that stands for that container has its files.
+fn in_root_of<T: Send>(
     sandbox: &str,
     what: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     let record = State::of(sandbox).record().map_err(io::Error::other)?;
-    let pid = record.as_ref().and_then(Record::pid);
-    let pid = pid.ok_or(io::ErrorKind::NotFound)?;
-    let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
-    let within = || {
-        // The mounts of a thread that shares its root with others cannot be changed.
-        unshare(CloneFlags::CLONE_FS)?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
-        what()
-    };
-    let done = thread::scope(|scope| scope.spawn(within).join());
-    done.unwrap_or_else(|_| Err(io::Error::other("a thread has failed")))
+    let record = record.ok_or(io::ErrorKind::NotFound)?;
+    engine_view::in_root_of(&record, what)
 }
 
 #[cfg(test)]

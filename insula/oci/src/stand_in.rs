@@ -29,7 +29,8 @@ use super::node::{self as container_node, Network};
 use super::pod::Member;
 use super::state::{Record, State};
 use super::{
-    delegated, exec, mount_points, mounts, namespaces, network, restrictions, shared_root,
+    delegated, engine_view, exec, mount_points, mounts, namespaces, network, restrictions,
+    shared_root,
 };
 
 /// This program, even if its file has been replaced.
@@ -57,6 +58,7 @@ pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
         shared_root::make_place()?;
     }
     record.inside.view.revealed = mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
+    engine_view::show(&record.inside.view.revealed)?;
     let driver = Driver::open()?;
     let guard = start_guard(&record)?;
     let ended = match &record.member {

@@ -1,27 +1,38 @@
-//! Becomes the proxy of a program on a node of the lightweight kernel, where `insula` itself cannot be executed: in a
-//! container, with the container's files and rights only.
+//! What `insula-oci` has containers execute, where `insula` itself cannot be executed: with the container's files.
 //!
-//! `/proc/self/fd/PROGRAM NODE NAME WORD...`: this program's own file is the inherited descriptor `PROGRAM`, the
-//! node, which is called `NAME`, the descriptor `NODE`. The program gets neither.
+//! `/proc/self/fd/PROGRAM NODE NAME WORD...` becomes the proxy of a program on a node of the lightweight kernel, with the
+//! container's files and rights only: this program's own file is the inherited descriptor `PROGRAM`, the node, which is called
+//! `NAME`, the descriptor `NODE`. The program gets neither.
+//!
+//! `/proc/self/fd/PROGRAM --root ROOT WORD...` executes a program whose root is the folder of the descriptor `ROOT`.
 
 #![allow(
     unsafe_code,
     reason = "inherited descriptors are taken over by their numbers"
 )]
 
+use std::convert::Infallible;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use insula_base::error::{Error, Kind};
 use insula_driver::Node;
+use insula_exec::IN_ROOT;
 use insula_exec::program::{POLLS, ProgramRequest, exec_on};
+use nix::unistd::{chroot, fchdir};
 
 fn main() -> ExitCode {
     let words: Vec<_> = env::args_os().collect();
-    let Err(error) = become_proxy(&words);
+    let is_elsewhere = words.get(1).is_some_and(|word| word == IN_ROOT);
+    let Err(error) = match is_elsewhere {
+        true => execute_in_root(&words),
+        false => become_proxy(&words),
+    };
     eprintln!("insula-proxy: {error}");
     // As a shell and podman have them.
     ExitCode::from(match error.kind {
@@ -31,7 +42,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn become_proxy(words: &[OsString]) -> Result<std::convert::Infallible, Error> {
+fn become_proxy(words: &[OsString]) -> Result<Infallible, Error> {
     let [own, node, name, words @ ..] = words else {
         return Err(unexpected("the arguments of a runtime are missing"));
     };
@@ -48,6 +59,24 @@ fn become_proxy(words: &[OsString]) -> Result<std::convert::Infallible, Error> {
         network: None,
     };
     exec_on(node, &request)
+}
+
+fn execute_in_root(words: &[OsString]) -> Result<Infallible, Error> {
+    let [own, _, root, program, arguments @ ..] = words else {
+        return Err(unexpected("the arguments of a runtime are missing"));
+    };
+    drop(inherited(Path::new(own).file_name().unwrap_or_default())?);
+    let root = inherited(root)?;
+    let error = fchdir(&root)
+        .and_then(|()| chroot("."))
+        .map_err(io::Error::from)
+        .err()
+        .unwrap_or_else(|| {
+            drop(root);
+            Command::new(program).args(arguments).exec()
+        });
+    let program = program.display();
+    Err(unexpected(&format!("{program} cannot be executed")).because(error))
 }
 
 /// A descriptor that the process that executed this one has left open, by its number.

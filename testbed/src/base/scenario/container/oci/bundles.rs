@@ -1,5 +1,6 @@
 //! Containers of bundles, by the runtime's own command line; and bundles that are refused.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,8 +8,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{
-    Ended, FOLDER, ROOTFS, RUNTIME, WAITS, changes, copied, delegated, network, nothing_is_left,
-    pods, restrictions,
+    Ended, FOLDER, ROOTFS, RUNTIME, VOLUME, WAITS, changes, copied, delegated, network,
+    nothing_is_left, pods, restrictions,
 };
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
@@ -108,7 +109,12 @@ pub(super) fn delete_ended(name: &str) -> Result<(), Finding> {
 }
 
 fn from_create_to_delete(release: &str) -> Result<(), Finding> {
-    configure(|_| {})?;
+    configure(|config| {
+        let options = ["rbind", "rw"];
+        let volume =
+            json!({"destination": "/data", "type": "bind", "source": VOLUME, "options": options});
+        config["mounts"] = json!([volume]);
+    })?;
     create()?;
     let state = |status: &str| {
         let shown: Value = serde_json::from_str(&runtime(&["state", NAME])?.with_status(0)?)?;
@@ -137,6 +143,7 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
         &output.with_status(0)?,
         &format!("{release}\n1\n"),
     )?;
+    shows_its_files()?;
     runtime(&["checkpoint", NAME])?.refused(&["checkpoint is not possible"])?;
     runtime(&["delete", NAME])?.refused(&[])?;
     state("running")?;
@@ -146,6 +153,37 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
     wait_for_output("its child ended with 137")?;
     runtime(&["delete", NAME])?.with_status(0)?;
     nothing_is_left()
+}
+
+/// Who enters the mount namespace that the engine knows, as `podman cp` does, is in the container's root, not in the base's; and
+/// cannot change there what the node's kernel has in its place.
+fn shows_its_files() -> Result<(), Finding> {
+    let state: Value = serde_json::from_str(&runtime(&["state", NAME])?.with_status(0)?)?;
+    let entered = |words: &[&str]| {
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--mount", "--target", &state["pid"].to_string()]);
+        nsenter.args(words);
+        Ended::of(nsenter, "")
+    };
+    let listed = |output: &str| -> BTreeSet<String> {
+        output.split_whitespace().map(str::to_owned).collect()
+    };
+    let shown = listed(&entered(&["/bin/busybox", "ls", "/"])?.with_status(0)?);
+    let root = fs::read_dir(ROOTFS)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into()));
+    let root = root.collect::<Result<BTreeSet<String>, Finding>>()?;
+    assert_equal("what is in its root", &shown, &root)?;
+    for file in ["/dev/x", "/run/x", "/sys/x", "/proc/sys/kernel/hostname"] {
+        let write = format!("echo > {file}");
+        entered(&["/bin/busybox", "sh", "-c", &write])?.refused(&["Read-only file system"])?;
+    }
+    let write = "echo of the engine > /data/engine";
+    entered(&["/bin/busybox", "sh", "-c", write])?.with_status(0)?;
+    let read = runtime(&["exec", NAME, "cat", "/data/engine"])?.with_status(0)?;
+    assert_equal(
+        "what the container reads",
+        &read.as_str(),
+        &"of the engine\n",
+    )
 }
 
 /// What is refused leaves nothing behind, and is told where the engine looks.
