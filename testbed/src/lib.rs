@@ -15,7 +15,9 @@
 //!
 //! No part needs privileges on the host, and nothing is written outside of the build folder.
 
+#[cfg(feature = "scenarios")]
 pub mod base;
 pub mod host;
+#[cfg(feature = "scenarios")]
 pub mod lwk;
 pub mod node;

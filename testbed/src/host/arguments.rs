@@ -36,6 +36,9 @@ pub(crate) enum Request {
         /// Also QEMU of Debian's backports.
         #[arg(long)]
         backports: bool,
+        /// Also build insula.ko, and try whether KVM works: what else takes time before the first machine can boot.
+        #[arg(long)]
+        ready: bool,
     },
     /// Build insula.ko.
     Module {
@@ -72,32 +75,8 @@ pub(crate) enum Request {
         machine: MachineArguments,
     },
     /// Play scenarios, each on its own machine, and count those that passed.
-    Scenario(ScenarioArguments),
-}
-
-#[derive(Args)]
-pub(crate) struct ScenarioArguments {
-    /// Scenario to play; all if none is named.
-    pub(crate) name: Option<String>,
-    /// Kernels of the base, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["6.1", "6.12"])]
-    pub(crate) kernel: Vec<Flavour>,
-    /// With long counts; only scenarios that have such.
-    #[arg(long)]
-    pub(crate) soak: bool,
-    /// Show what it prints, with the time that each command took. With --soak it is shown anyway.
-    #[arg(long)]
-    pub(crate) show: bool,
-    /// tcg, tcg-parallel or kvm; without it, kvm where it works, else tcg.
-    #[arg(long, env = "INSULA_ACCELERATOR")]
-    pub(crate) accelerator: Option<Accelerator>,
-    /// Instead of the QEMU that a scenario names: installed or backports.
-    #[arg(long, value_name = "WHICH")]
-    pub(crate) emulator: Option<Emulator>,
-    /// Instead of the spare devices that a scenario names: none, plain, iommu, remapping or
-    /// x2apic.
-    #[arg(long, value_name = "KIND")]
-    pub(crate) spare_devices: Option<SpareDevices>,
+    #[cfg(feature = "scenarios")]
+    Scenario(crate::scenarios::ScenarioArguments),
 }
 
 #[derive(Args)]

@@ -1,23 +1,25 @@
 //! The command `testbed`: an emulated machine to try Insula on.
 
 mod arguments;
+#[cfg(feature = "scenarios")]
+mod scenarios;
 
 use std::error::Error;
 use std::io::{IsTerminal, stdin, stdout};
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use arguments::{Arguments, MachineArguments, Request, ScenarioArguments};
+use arguments::{Arguments, MachineArguments, Request};
 use clap::Parser;
-use testbed::base::{Scenario, scenario};
-use testbed::host::kernels::{self, Flavour};
+use testbed::host::kernels::{self, Flavour, Kernel};
 use testbed::host::machine::{Accelerator, Emulator, Machine, Task};
-use testbed::host::payload::{Payload, equipment, module, programs};
+use testbed::host::payload::module::{self, ModuleError};
+use testbed::host::payload::{Payload, equipment, programs};
 use testbed::host::project;
 use testbed::host::root::Root;
-use testbed::host::trial::{self, Conditions};
 
 /// Exit status when the machine itself fails, not the command in it: as of env(1) and chroot(1).
 const STATUS_OWN_FAILURE: u8 = 125;
@@ -41,6 +43,7 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             conformance,
             installed,
             backports,
+            ready,
         } => {
             let extra = [
                 (bench, Root::Bench),
@@ -49,9 +52,13 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
                 (installed, Root::Installed),
             ];
             let extra = extra.iter().filter(|(is, _)| *is).map(|(_, root)| *root);
-            fetch((all, backports), extra)
+            fetch((all, backports), extra)?;
+            match ready {
+                true => make_ready(),
+                false => Ok(0),
+            }
         }
-        Request::Module { kernel } => build_module(&kernel),
+        Request::Module { kernel } => build_modules(&kernel, module::build_with_test_drivers),
         Request::Programs { project_only } => {
             match project_only {
                 true => programs::build(&mut progress).map(drop),
@@ -75,7 +82,8 @@ fn execute(request: Request) -> Result<u8, Box<dyn Error>> {
             run(&machine, &payload, limit_s, command)
         }
         Request::Shell { machine } => shell(&machine),
-        Request::Scenario(arguments) => play(&arguments),
+        #[cfg(feature = "scenarios")]
+        Request::Scenario(arguments) => scenarios::play(&arguments),
     }
 }
 
@@ -88,7 +96,7 @@ fn progress(line: &str) {
 fn fetch(
     (all, backports): (bool, bool),
     extra: impl Iterator<Item = Root>,
-) -> Result<u8, Box<dyn Error>> {
+) -> Result<(), Box<dyn Error>> {
     let _guard = project::lock()?;
     thread::scope(|scope| {
         let emulator = backports.then(|| scope.spawn(|| Emulator::Backports.fetch(&mut progress)));
@@ -101,7 +109,17 @@ fn fetch(
     for root in extra {
         root.image(&mut progress)?;
     }
-    Ok(0)
+    Ok(())
+}
+
+/// Builds the module for the usual kernels while it is tried whether KVM works, which is mostly waiting where it does not.
+fn make_ready() -> Result<u8, Box<dyn Error>> {
+    thread::scope(|scope| {
+        let accelerator = scope.spawn(|| Accelerator::detect(Flavour::V6_12, &mut progress));
+        let built = build_modules(&Flavour::USUAL, module::build);
+        joined(accelerator)?;
+        built
+    })
 }
 
 fn fetch_kernels(all: bool) -> Result<(), Box<dyn Error>> {
@@ -123,10 +141,13 @@ fn joined<T, E: Error + 'static>(
     }
 }
 
-fn build_module(flavours: &[Flavour]) -> Result<u8, Box<dyn Error>> {
+fn build_modules(
+    flavours: &[Flavour],
+    build: fn(&Kernel) -> Result<PathBuf, ModuleError>,
+) -> Result<u8, Box<dyn Error>> {
     let _guard = project::lock()?;
     for &flavour in flavours {
-        let path = module::build(&kernels::fetch(flavour, &mut progress)?)?;
+        let path = build(&kernels::fetch(flavour, &mut progress)?)?;
         println!("{}", path.display());
     }
     Ok(0)
@@ -165,51 +186,6 @@ fn shell(arguments: &MachineArguments) -> Result<u8, Box<dyn Error>> {
             .fail("the machine went down by itself".into())
             .into()),
     }
-}
-
-fn play(arguments: &ScenarioArguments) -> Result<u8, Box<dyn Error>> {
-    let mut wanted: Vec<&Scenario> = match &arguments.name {
-        Some(name) => {
-            vec![scenario::find(name).ok_or_else(|| format!("there is no scenario `{name}`"))?]
-        }
-        None => scenario::ALL.to_vec(),
-    };
-    let is_named = arguments.name.is_some();
-    wanted.retain(|scenario| is_named || !scenario.bases.is_empty());
-    wanted.retain(|scenario| !arguments.soak || scenario.soak_limit.is_some());
-    let mut failed = 0;
-    for scenario in &wanted {
-        for &base in &arguments.kernel {
-            let conditions = conditions(arguments, base)?;
-            progress(&format!(
-                "{} on {base} ({}): {}",
-                scenario.name, conditions.accelerator, scenario.proves
-            ));
-            match trial::run(scenario, conditions, &mut progress) {
-                Ok(outcome) => {
-                    progress(&format!("passed in {:.1} s", outcome.elapsed.as_secs_f64()))
-                }
-                Err(error) => {
-                    failed += 1;
-                    progress(&format!("failed: {error}"));
-                }
-            }
-        }
-    }
-    let passed = wanted.len() * arguments.kernel.len() - failed;
-    println!("{passed} passed, {failed} failed");
-    Ok(u8::from(failed > 0))
-}
-
-fn conditions(arguments: &ScenarioArguments, base: Flavour) -> Result<Conditions, Box<dyn Error>> {
-    let accelerator = chosen_or_detected(arguments.accelerator, base)?;
-    Ok(Conditions {
-        emulator: arguments.emulator,
-        spare_devices: arguments.spare_devices,
-        soak: arguments.soak,
-        show: arguments.soak || arguments.show,
-        ..Conditions::usual(base, accelerator)
-    })
 }
 
 fn chosen_or_detected(

@@ -13,4 +13,5 @@ pub mod project;
 pub mod root;
 pub mod suites;
 pub mod tool;
+#[cfg(feature = "scenarios")]
 pub mod trial;

@@ -1,8 +1,11 @@
 //! Runs in the Linux nodes that scenarios start: the script that is their first process with its
 //! parts, and program `insula-peer`, which talks to the base.
 
+#[cfg(feature = "scenarios")]
 pub mod memory_fill;
+#[cfg(feature = "scenarios")]
 pub mod peer;
+#[cfg(feature = "scenarios")]
 pub mod socket_peer;
 
 /// First process, a shell script.

@@ -107,12 +107,13 @@ fn build(base: Flavour, progress: &mut dyn FnMut(&str)) -> Result<Payload, Equip
     payload.file("tasks.py", Content::Bytes(TASKS.to_vec()));
     add_criu(&mut payload, progress)?;
     add_crit(&mut payload, progress)?;
-    let modules = module::build(&kernels::fetch(base, progress)?)?;
+    let modules = module::build_with_test_drivers(&kernels::fetch(base, progress)?)?;
     for name in module::TEST_DRIVERS {
         let file = module::test_driver(&modules).join(name);
         payload.file(name, Content::File(file));
     }
     for (kernel, folder) in nodes.kernels.iter().zip(&nodes.modules) {
+        module::build_with_test_drivers(kernel)?;
         for name in [module::FAULT_DRIVER, module::RTNL_DRIVER] {
             let inside = format!("modules/{}/{name}", kernel.release);
             let file = module::test_driver(folder).join(name);

@@ -79,9 +79,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
         mirror(&project::root().join(source), &folder.join(source))?;
     }
     let target = folder.join("kmod");
-    for part in [target.clone(), test_driver(&target)] {
-        make(kernel, &part)?;
-    }
+    make(kernel, &target)?;
     // Debug information is most of their size, and nodes keep the files in memory: stripped, as
     // DKMS does.
     let modules = BUILT.map(|name| target.join(name));
@@ -90,6 +88,16 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
         .args(modules)
         .run()?;
     Ok(target)
+}
+
+/// The same, and drivers for tests along with them.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_with_test_drivers(kernel: &Kernel) -> Result<PathBuf, ModuleError> {
+    let modules = build(kernel)?;
+    make(kernel, &test_driver(&modules))?;
+    Ok(modules)
 }
 
 fn make(kernel: &Kernel, part: &Path) -> Result<(), ModuleError> {

@@ -1,7 +1,9 @@
 //! Building the project's own programs for the emulated machine.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use tempfile::NamedTempFile;
 
@@ -105,9 +107,7 @@ const OF_TESTS: [&str; 10] = [
 /// # Errors
 /// When cargo fails.
 pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> {
-    let folder = run_cargo(&[], progress)?;
-    build_kernels(&["lwk", "vmm"])?;
-    programs(&folder)
+    programs(&compile(&[], &["lwk", "vmm"], progress)?)
 }
 
 /// Builds all, as far as they have changed. `progress` gets a line if that takes minutes.
@@ -117,8 +117,7 @@ pub fn build(progress: &mut dyn FnMut(&str)) -> Result<Programs, ProgramsError> 
 pub fn build_all(
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Programs, TestPrograms), ProgramsError> {
-    let folder = run_cargo(&OF_TESTS, progress)?;
-    build_kernels(&["lwk", "vmm", "hostile"])?;
+    let folder = compile(&OF_TESTS, &["lwk", "vmm", "hostile"], progress)?;
     let built = |name: &str| stripped(&folder.join(name));
     let of_tests = TestPrograms {
         scenario: built("insula-scenario")?,
@@ -128,6 +127,23 @@ pub fn build_all(
         hostile: project::root().join("build/hostile/hostile"),
     };
     Ok((programs(&folder)?, of_tests))
+}
+
+/// Compiles what users have and more, and kernels at the same time: the crates of either wait for each other. Returns the
+/// folder of the programs.
+fn compile(
+    more: &[&str],
+    kernels: &[&str],
+    progress: &mut dyn FnMut(&str),
+) -> Result<PathBuf, ProgramsError> {
+    thread::scope(|scope| {
+        let kernels = scope.spawn(|| build_kernels(kernels));
+        let folder = run_cargo(more, progress);
+        kernels
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))?;
+        folder
+    })
 }
 
 /// Runs cargo for what users have, and more. Returns the folder of the programs.
