@@ -58,6 +58,14 @@ pub(super) struct Scanner {
     matched: usize,
 }
 
+/// Bytes to forward.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Typed {
+    Some(Vec<u8>),
+    /// The sequence was complete after them.
+    Last(Vec<u8>),
+}
+
 impl Scanner {
     pub(super) fn new(keys: &DetachKeys) -> Self {
         Self {
@@ -66,16 +74,16 @@ impl Scanner {
         }
     }
 
-    /// Returns the bytes to forward; `None` if they complete the sequence.
-    pub(super) fn filter(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+    /// What of these bytes is to be forwarded.
+    pub(super) fn filter(&mut self, bytes: &[u8]) -> Typed {
         let mut forwarded = Vec::with_capacity(bytes.len());
         for &byte in bytes {
             self.step(byte, &mut forwarded);
             if self.matched > 0 && self.matched == self.keys.len() {
-                return None;
+                return Typed::Last(forwarded);
             }
         }
-        Some(forwarded)
+        Typed::Some(forwarded)
     }
 
     fn step(&mut self, byte: u8, forwarded: &mut Vec<u8>) {
@@ -110,31 +118,45 @@ mod tests {
         }
     }
 
+    fn some(bytes: &[u8]) -> Typed {
+        Typed::Some(bytes.to_vec())
+    }
+
+    fn last(bytes: &[u8]) -> Typed {
+        Typed::Last(bytes.to_vec())
+    }
+
     #[test]
     fn the_sequence_is_not_forwarded() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.filter(b"ls\r"), Some(b"ls\r".to_vec()));
-        assert_eq!(scanner.filter(b"\x10\x11"), None);
+        assert_eq!(scanner.filter(b"ls\r"), some(b"ls\r"));
+        assert_eq!(scanner.filter(b"\x10\x11"), last(b""));
+    }
+
+    #[test]
+    fn what_precedes_the_sequence_is_forwarded() {
+        let mut scanner = scanner(DETACH_KEYS);
+        assert_eq!(scanner.filter(b"ls\r\x10\x11ls\r"), last(b"ls\r"));
     }
 
     #[test]
     fn the_sequence_may_come_in_pieces() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.filter(b"a\x10"), Some(b"a".to_vec()));
-        assert_eq!(scanner.filter(b"\x11"), None);
+        assert_eq!(scanner.filter(b"a\x10"), some(b"a"));
+        assert_eq!(scanner.filter(b"\x11"), last(b""));
     }
 
     #[test]
     fn a_mere_prefix_is_forwarded() {
         let mut scanner = scanner(DETACH_KEYS);
-        assert_eq!(scanner.filter(b"\x10"), Some(vec![]));
-        assert_eq!(scanner.filter(b"x"), Some(b"\x10x".to_vec()));
-        assert_eq!(scanner.filter(b"\x10\x10\x11"), None);
+        assert_eq!(scanner.filter(b"\x10"), some(b""));
+        assert_eq!(scanner.filter(b"x"), some(b"\x10x"));
+        assert_eq!(scanner.filter(b"\x10\x10\x11"), last(b"\x10"));
     }
 
     #[test]
     fn without_keys_everything_is_forwarded() {
         let mut scanner = scanner("");
-        assert_eq!(scanner.filter(b"\x10\x11"), Some(b"\x10\x11".to_vec()));
+        assert_eq!(scanner.filter(b"\x10\x11"), some(b"\x10\x11"));
     }
 }

@@ -11,6 +11,7 @@ mod connect;
 mod copy;
 mod detach;
 mod exec;
+mod input;
 mod location;
 mod place;
 mod rename;

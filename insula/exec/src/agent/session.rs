@@ -1,12 +1,12 @@
 //! Being connected to a program in a node: its input, its output and its signals are this process's.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use insula_agent::frame::{self, BYTES_MAX, FrameError, Reader};
+use insula_agent::frame::{self, FrameError, Reader};
 use insula_agent::{ExitStatus, Input, Output, Request, STDIN_WINDOW};
 use insula_base::error::{Error, Kind};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 use socket2::Socket;
 
 use super::detach::{DetachKeys, Scanner};
+use super::input;
 use super::location::Location;
 use super::terminal::{self, RawTerminal};
 
@@ -71,7 +72,7 @@ impl Session<'_> {
         }
         if self.interactive {
             let typed = raw.is_some().then(|| Scanner::new(self.detach_keys));
-            start_input(&connection, typed);
+            input::start(&connection, typed);
         }
         let status = self.forward_output(&connection, Reader::new(stream));
         drop(raw);
@@ -153,7 +154,7 @@ impl Session<'_> {
 
 /// The sending side of a connection, shared by threads.
 #[derive(Clone)]
-struct Connection {
+pub(super) struct Connection {
     stream: Arc<Mutex<Socket>>,
     /// Bytes of standard input that may still be sent.
     window: Arc<(Mutex<usize>, Condvar)>,
@@ -176,7 +177,7 @@ impl Connection {
     }
 
     /// Shuts the connection down, even during a send that a hanging node blocks.
-    fn detach(&self) {
+    pub(super) fn detach(&self) {
         self.detached.store(true, Ordering::Relaxed);
         // If the connection has failed already, the reader reports it.
         let _ = self.end.shutdown(Shutdown::Both);
@@ -186,17 +187,24 @@ impl Connection {
         self.detached.load(Ordering::Relaxed)
     }
 
-    fn send(&self, frame: &impl serde::Serialize) -> io::Result<()> {
+    pub(super) fn send(&self, frame: &impl serde::Serialize) -> io::Result<()> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         frame::write(&mut *stream, frame)
     }
 
     /// Waits until the window has room for `wanted` bytes, and takes it.
-    fn take_window(&self, wanted: usize) {
+    pub(super) fn take_window(&self, wanted: usize) {
         let (window, more) = &*self.window;
         let free = window.lock().unwrap_or_else(PoisonError::into_inner);
         let free = more.wait_while(free, |free| *free < wanted);
         *free.unwrap_or_else(PoisonError::into_inner) -= wanted;
+    }
+
+    /// Waits until the program has taken all that was sent.
+    pub(super) fn wait_until_taken(&self) {
+        let (window, more) = &*self.window;
+        let free = window.lock().unwrap_or_else(PoisonError::into_inner);
+        let _taken = more.wait_while(free, |free| *free < STDIN_WINDOW);
     }
 
     /// Returns room to the window, which a node cannot grow beyond its initial size.
@@ -204,7 +212,7 @@ impl Connection {
         let (window, more) = &*self.window;
         let mut free = window.lock().unwrap_or_else(PoisonError::into_inner);
         *free = STDIN_WINDOW.min(free.saturating_add(taken as usize));
-        more.notify_one();
+        more.notify_all();
     }
 }
 
@@ -230,60 +238,6 @@ impl InterruptCounter {
         self.interrupts += 1;
         self.interrupts >= INTERRUPTS
     }
-}
-
-/// Starts forwarding standard input. Terminal input is scanned for the detach keys even while the
-/// node takes nothing, so it is queued without limit.
-fn start_input(connection: &Connection, typed: Option<Scanner>) {
-    let sender = connection.clone();
-    let Some(scanner) = typed else {
-        thread::spawn(move || read_input(|bytes| forward_input(&sender, bytes)));
-        return;
-    };
-    let (waiting, next) = mpsc::channel::<Vec<u8>>();
-    thread::spawn(move || {
-        let forwarded = next.iter().all(|bytes| forward_input(&sender, &bytes));
-        if forwarded {
-            forward_input(&sender, &[]);
-        }
-    });
-    let connection = connection.clone();
-    let mut scanner = scanner;
-    thread::spawn(move || {
-        read_input(|bytes| match scanner.filter(bytes) {
-            Some(bytes) if bytes.is_empty() => true,
-            Some(bytes) => waiting.send(bytes).is_ok(),
-            None => {
-                connection.detach();
-                false
-            }
-        });
-    });
-}
-
-/// Reads until the end, forwarded on as an empty piece, or until `take` returns false.
-fn read_input(mut take: impl FnMut(&[u8]) -> bool) {
-    let mut buffer = vec![0; BYTES_MAX];
-    loop {
-        let read = match io::stdin().lock().read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read.unwrap_or(0),
-        };
-        if !take(&buffer[..read]) || read == 0 {
-            return;
-        }
-    }
-}
-
-/// Sends a piece, or the end if it is empty; false on failure, which the reader reports.
-fn forward_input(connection: &Connection, bytes: &[u8]) -> bool {
-    if bytes.is_empty() {
-        return connection.send(&Input::StdinEnd).is_ok();
-    }
-    bytes.chunks(BYTES_MAX).all(|bytes| {
-        connection.take_window(bytes.len());
-        connection.send(&Input::Stdin(bytes)).is_ok()
-    })
 }
 
 fn print(to: &mut impl Write, bytes: &[u8]) -> Result<(), Error> {

@@ -8,7 +8,8 @@ use crate::base::support::terminal::on_terminal;
 const NODE: &str = "shell";
 /// What a shell prints before it reads.
 const PROMPT: &str = "# ";
-const DETACH: &str = "\x10\x11";
+/// The last that is typed before the keys, and the keys.
+const DETACH: &str = "last=too\r\x10\x11";
 
 pub(super) fn is_detached_from() -> Result<(), Finding> {
     let run = ["insula", "run", "-it", "--name", NODE, "--memory", "128M"];
@@ -18,10 +19,10 @@ pub(super) fn is_detached_from() -> Result<(), Finding> {
     Finding::unless(status == Some(0), || {
         format!("left by its keys, `insula run` ended with {status:?}: {output}")
     })?;
-    let typed = [(PROMPT, "echo it is $kept; exit 3\r")];
+    let typed = [(PROMPT, "echo it is $kept $last; exit 3\r")];
     let (status, output) = on_terminal(&["insula", "attach", NODE], &typed)?;
     assert_equal("the program's status", &status, &Some(3))?;
-    Finding::unless(output.contains("it is yes"), || {
+    Finding::unless(output.contains("it is yes too"), || {
         format!("it printed {output:?}")
     })?;
     insula(&["rm", "--force", NODE]).map(drop)
