@@ -4,6 +4,8 @@
 //! The shell calls `insula` itself, at each press of the tab key; what `insula completion SHELL`
 //! prints, and the package installs, only registers that.
 
+use std::ffi::OsString;
+
 use clap::{Arg, Command, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
@@ -16,6 +18,7 @@ use insula_node::created_names;
 use insula_node::networks::network_names;
 use insula_postmortem::Store;
 
+use super::cli::operands;
 use super::{Failure, output};
 
 /// Name of the program, and of the variable by which the shell requests completions.
@@ -35,7 +38,11 @@ pub(super) enum Shell {
 
 /// Answers a completion request of a shell, if this is one, and ends the process.
 pub(super) fn answer(definition: fn() -> Command) {
-    let completer = CompleteEnv::with_factory(|| completable(definition())).var(VARIABLE);
+    let definition = || {
+        let words: Vec<_> = std::env::args_os().collect();
+        completable(definition(), &words)
+    };
+    let completer = CompleteEnv::with_factory(definition).var(VARIABLE);
     completer.bin(PROGRAM).completer(PROGRAM).complete();
 }
 
@@ -51,11 +58,11 @@ pub(super) fn register(shell: Shell) -> Result<(), Failure> {
     output::print(String::from_utf8_lossy(&script).trim_start())
 }
 
-/// The definition with completion candidates. The arguments of subcommands are not there before it is
-/// built.
-fn completable(mut definition: Command) -> Command {
+/// The definition with completion candidates for these words. The arguments of subcommands are not there before it
+/// is built.
+fn completable(mut definition: Command, words: &[OsString]) -> Command {
     definition.build();
-    with_candidates(definition)
+    with_candidates(operands::declared(definition, words))
 }
 
 /// Adds completion candidates to arguments, by the name of their value.
@@ -127,15 +134,17 @@ fn releases() -> Vec<CompletionCandidate> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cli::Cli;
     use super::*;
     use clap::CommandFactory;
 
     /// Candidates for the last of `words`.
     fn offered(words: &[&str]) -> Vec<String> {
-        let mut command = completable(super::super::cli::Cli::command());
-        let words: Vec<_> = std::iter::once(&"insula").chain(words).collect();
-        let arguments = words.iter().map(Into::into).collect();
-        let found = clap_complete::engine::complete(&mut command, arguments, words.len() - 1, None);
+        let words = std::iter::once(&"insula").chain(words);
+        let words: Vec<_> = words.map(OsString::from).collect();
+        let last = words.len() - 1;
+        let mut command = completable(Cli::command(), &words);
+        let found = clap_complete::engine::complete(&mut command, words, last, None);
         let values = found.unwrap().into_iter();
         values
             .map(|one| one.get_value().to_string_lossy().into_owned())
@@ -170,6 +179,26 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&completable(super::super::cli::Cli::command()));
+        check(&completable(Cli::command(), &[]));
+    }
+
+    #[test]
+    fn the_operand_of_run_is_an_image_unless_an_option_names_it() {
+        let operand = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(OsString::from).collect();
+            let command = completable(Cli::command(), &words);
+            let run = command.find_subcommand("run").expect("is there");
+            let first = run.get_positionals().find(|one| one.get_index() == Some(1));
+            let first = first.expect("has operands");
+            (
+                first.get_id().to_string(),
+                first.get::<ArgValueCandidates>().is_some(),
+            )
+        };
+        assert_eq!(operand(&["run", "-d"]), ("operand".to_owned(), true));
+        assert_eq!(
+            operand(&["run", "--image", "deb"]),
+            ("program".to_owned(), false)
+        );
     }
 }

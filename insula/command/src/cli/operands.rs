@@ -36,6 +36,22 @@ pub(crate) fn named(mut definition: Command, mut words: Vec<OsString>) -> Vec<Os
     words
 }
 
+/// A built definition that has the image as an operand, where the words of a command line leave room for it: what
+/// is offered to complete it.
+pub(crate) fn declared(mut definition: Command, words: &[OsString]) -> Command {
+    if words.iter().any(is_source) {
+        return definition;
+    }
+    for verb in VERBS {
+        definition = definition.mut_subcommand(verb, |verb| {
+            let image = Arg::new("operand").value_name("IMAGE");
+            verb.mut_arg("program", |program| program.index(2))
+                .arg(image.index(1).num_args(1))
+        });
+    }
+    definition
+}
+
 fn is_source(word: &OsString) -> bool {
     let is = |option: &&str| {
         let rest = word.as_bytes().strip_prefix(option.as_bytes());
