@@ -5,6 +5,7 @@ mod crafted;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -63,7 +64,7 @@ struct Play {
 const USUAL: Play = Play {
     version: "6.12",
     cpus: "2",
-    options: &["--network", "--rootfs", ROOT],
+    options: &["--network", NETWORK, "--rootfs", ROOT],
     copies: &["one", "two"],
     is_crafted: true,
     ends_poor: true,
@@ -93,6 +94,8 @@ const ROOT: &str = "/tmp/cloned.erofs";
 /// Most bytes of its own that a copy has once its agent has answered.
 const OWN_MAX: u64 = 8 << 20;
 const SNAPSHOT: &str = "ready";
+/// A network of the original, and so of its copies.
+const NETWORK: &str = "back";
 /// Content of the image: a busybox, and links to it.
 const CONTENT: &str = "/tmp/cloned";
 const PROGRAMS: [&str; 10] = [
@@ -111,6 +114,7 @@ const PROGRAMS: [&str; 10] = [
 fn play(context: &Context) -> Result<(), Finding> {
     load_sockets()?;
     make_content()?;
+    insula(&["network", "create", NETWORK])?;
     let before = Resources::now()?;
     let played = with_cleanup(|| {
         for play in context.select(&[USUAL][..], &[MANY, WIDE]) {
@@ -122,6 +126,7 @@ fn play(context: &Context) -> Result<(), Finding> {
     fs::remove_dir_all(CONTENT)?;
     fs::remove_file(ROOT)?;
     played?;
+    insula(&["network", "rm", NETWORK])?;
     unload(&[&NETWORK_MODULES[..], &SOCKET_MODULES].concat())
 }
 
@@ -159,6 +164,7 @@ fn copies_go_on(context: &Context, play: &Play) -> Result<(), Finding> {
     insula(&["image", "rm", SNAPSHOT])?;
     starts_small(copies)?;
     have_identities(copies)?;
+    are_on_its_network(copies)?;
     if version == RESEEDS {
         reseed_by_themselves(copies)?;
     }
@@ -343,6 +349,18 @@ pub(super) fn have_identities(copies: &[&str]) -> Result<(), Finding> {
         })?;
     }
     Ok(())
+}
+
+/// Copies have addresses of the network that the original is on.
+fn are_on_its_network(copies: &[&str]) -> Result<(), Finding> {
+    let network = |name| -> Result<[u8; 2], Finding> {
+        let address = text(&insula_json(&["inspect", name])?[0]["address"]);
+        let [first, second, ..] = address.parse::<Ipv4Addr>()?.octets();
+        Ok([first, second])
+    };
+    let its_own = network(ORIGINAL)?;
+    let mut copies = copies.iter();
+    copies.try_for_each(|name| assert_equal(name, &network(name)?, &its_own))
 }
 
 /// Each kernel has noticed that it is a copy, and has not waited for the agent; the original's is none.
