@@ -8,14 +8,14 @@ use insula_base::serde_as_text;
 /// Longest one (`__NEW_UTS_LEN` of Linux).
 const SIZE_MAX: usize = 64;
 
-/// A host name: labels of letters, digits and hyphens, with dots between them.
+/// A host name: labels of letters, digits, hyphens and, as containers have them, underscores, with dots between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
 /// The text is no host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no host name: up to {SIZE_MAX} letters, digits and hyphens, in parts with dots between them"
+    "no host name: up to {SIZE_MAX} letters, digits, hyphens and underscores, in parts with dots between them"
 )]
 pub struct NotAHostName;
 
@@ -31,7 +31,7 @@ impl FromStr for HostName {
     type Err = NotAHostName;
 
     fn from_str(text: &str) -> Result<Self, NotAHostName> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         let is_label = |label: &str| {
             let ends = label.starts_with('-') || label.ends_with('-');
             !label.is_empty() && !ends && label.bytes().all(is_plain)
@@ -47,7 +47,10 @@ impl fmt::Display for HostName {
     }
 }
 
-serde_as_text!(HostName, "^[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$");
+serde_as_text!(
+    HostName,
+    "^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_])?$"
+);
 
 #[cfg(test)]
 mod tests {
@@ -55,7 +58,13 @@ mod tests {
 
     #[test]
     fn host_names_are_labels_with_dots_between() {
-        for text in ["web", "web-1.example.org", "7", &"x".repeat(64)] {
+        for text in [
+            "web",
+            "web-1.example.org",
+            "adoring_lewin",
+            "7",
+            &"x".repeat(64),
+        ] {
             assert_eq!(text.parse::<HostName>().unwrap().as_str(), text);
         }
         for text in [
@@ -65,7 +74,6 @@ mod tests {
             "-web",
             "web-",
             "a b",
-            "a_b",
             "a=b",
             "é",
             &"x".repeat(65),
