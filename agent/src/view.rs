@@ -15,8 +15,8 @@ pub struct View {
     pub masked_paths: Vec<String>,
     /// Paths below which nothing can be written.
     pub read_only_paths: Vec<String>,
-    /// Files and folders of its root that are seen also below what is mounted there, absolute and without links.
-    pub revealed: Vec<String>,
+    /// What is mounted in its root on the base, in the order in which it is mounted.
+    pub volumes: Vec<Volume>,
     /// How mounts in its root propagate: flags of mount(2), none for not at all.
     pub propagation: u32,
 }
@@ -34,6 +34,15 @@ pub struct KernelMount {
     pub flags: u32,
     /// Other options, separated by commas.
     pub options: String,
+}
+
+/// A file or folder of a container's root that is a mount of its own. It is seen also below what the kernel shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Its path, absolute and without links.
+    pub path: String,
+    /// Flags of mount(2).
+    pub flags: u32,
 }
 
 /// A device node, or a FIFO.

@@ -3,13 +3,13 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use insula_agent::view::{DeviceNode, KernelMount, View};
+use insula_agent::view::{DeviceNode, KernelMount, View, Volume};
 use rustix::fs::{
-    CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmod, chown, makedev, mknodat, openat2,
-    statvfs,
+    CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chmod, chown, makedev, mknodat, open,
+    openat2, statvfs,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -37,25 +37,23 @@ pub(super) fn set_sysctls(view: &View) -> io::Result<()> {
 /// Mounts its file systems, in the current directory, which is to be its root. Terminals are the node's, as they are given to
 /// it; so is shared memory, unless that is its `own`.
 pub(super) fn mount_all(view: &View, own_memory: bool) -> io::Result<()> {
-    let revealed = view.revealed.iter().map(|path| {
-        let copied = copy_mount(path).map_err(|error| named(path, error))?;
-        Ok((path, copied))
+    let volumes = view.volumes.iter().map(|volume| {
+        let copied = copy_mount(&volume.path).map_err(|error| named(&volume.path, error))?;
+        Ok((volume, copied))
     });
-    let revealed: Vec<_> = revealed.collect::<io::Result<_>>()?;
+    let volumes: Vec<_> = volumes.collect::<io::Result<_>>()?;
     view.mounts.iter().try_for_each(|one| {
         mount_one(one, own_memory).map_err(|error| named(&one.mount_point, error))
     })?;
-    let mut revealed = revealed.into_iter();
-    revealed
-        .try_for_each(|(path, copied)| reveal(path, &copied).map_err(|error| named(path, error)))
+    let mut volumes = volumes.into_iter();
+    volumes.try_for_each(|(volume, copied)| {
+        mount_volume(volume, &copied).map_err(|error| named(&volume.path, error))
+    })
 }
 
 /// A mount of what is at this path of the root now, which is nowhere yet.
 fn copy_mount(path: &str) -> io::Result<(OwnedFd, bool)> {
-    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = File::open(".")?;
-    let found = openat2(&root, path, flags, Mode::empty(), within)?;
+    let found = open_in_root(path)?;
     let is_folder = File::from(found.try_clone()?).metadata()?.is_dir();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -63,16 +61,57 @@ fn copy_mount(path: &str) -> io::Result<(OwnedFd, bool)> {
     Ok((open_tree(&found, "", flags)?, is_folder))
 }
 
-/// Mounts it there again, where other mounts have covered it.
-fn reveal(path: &str, (copied, is_folder): &(OwnedFd, bool)) -> io::Result<()> {
-    let place = below(path);
+/// Opens what is at a path of the current directory, which is to be the root.
+fn open_in_root(path: &str) -> Result<OwnedFd, Errno> {
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(".", folder, Mode::empty())?;
+    openat2(
+        &root,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        within,
+    )
+}
+
+/// Mounts it there, with its flags. Where other mounts have covered it there may be no place.
+fn mount_volume(volume: &Volume, (copied, is_folder): &(OwnedFd, bool)) -> io::Result<()> {
+    let place = match open_in_root(&volume.path) {
+        Err(Errno::NOENT) => {
+            make_place(&below(&volume.path), *is_folder)?;
+            open_in_root(&volume.path)
+        }
+        place => place,
+    }?;
+    let empty = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(copied, "", &place, "", empty)?;
+    let flags = MountFlags::from_bits_retain(volume.flags);
+    match flags.is_empty() {
+        true => Ok(()),
+        false => Ok(mount_remount(
+            path_of(copied),
+            MountFlags::BIND | flags,
+            "",
+        )?),
+    }
+}
+
+fn make_place(place: &Path, is_folder: bool) -> io::Result<()> {
     place.parent().map_or(Ok(()), fs::create_dir_all)?;
     match is_folder {
-        true => fs::create_dir_all(&place)?,
-        false => drop(File::options().create(true).append(true).open(&place)?),
+        true => fs::create_dir_all(place),
+        false => File::options()
+            .create(true)
+            .append(true)
+            .open(place)
+            .map(drop),
     }
-    let itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(move_mount(copied, "", CWD, &place, itself)?)
+}
+
+/// A path to what is open, by the node's `/proc`.
+fn path_of(opened: &OwnedFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string())
 }
 
 fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<()> {

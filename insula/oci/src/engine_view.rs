@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use insula_agent::view::Volume;
 use insula_base::error::Error;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, makedev, mkdirat, mknodat, open, statat};
@@ -37,24 +38,27 @@ const TERMINALS: &str = "/dev/pts";
 /// Devices in place of the node's, and their numbers (Documentation/admin-guide/devices.txt).
 const DEVICES: [(&str, (u32, u32)); 2] = [("null", (1, 3)), ("ptmx", (5, 2))];
 
-/// Shows the container's root, with its mounts in place, to who enters this process' mount namespace. `revealed` are the places of
-/// mounts in the folder of the node's memory.
+/// Shows the container's root, with these volumes in place, to who enters this process' mount namespace.
 ///
 /// # Errors
 /// It cannot be mounted.
-pub(super) fn show(revealed: &[String]) -> Result<(), Error> {
-    show_all(revealed).map_err(|error| {
+pub(super) fn show(volumes: &[Volume]) -> Result<(), Error> {
+    show_all(volumes).map_err(|error| {
         Error::new("the container's files cannot be shown to its engine")
             .because(error)
             .leaving("the container was not started")
     })
 }
 
-fn show_all(revealed: &[String]) -> io::Result<()> {
-    let copies = revealed.iter().map(|place| {
-        let below = place.trim_start_matches('/');
-        let copy = open_tree(CWD, Path::new(ROOTFS).join(below), COPY)?;
-        Ok((PathBuf::from(place), copy))
+fn show_all(volumes: &[Volume]) -> io::Result<()> {
+    let in_memory = |volume: &Volume| -> Option<PathBuf> {
+        let place = Path::new(&volume.path).strip_prefix(OF_MEMORY);
+        place.ok().map(Path::to_owned)
+    };
+    let copies = volumes.iter().filter_map(in_memory).map(|place| {
+        let memory = Path::new(ROOTFS).join(OF_MEMORY.trim_start_matches('/'));
+        let copy = open_tree(CWD, memory.join(&place), COPY)?;
+        Ok((place, copy))
     });
     let copies = copies.collect::<io::Result<Vec<_>>>()?;
     let root = open_tree(CWD, ROOTFS, COPY)?;
@@ -65,10 +69,8 @@ fn show_all(revealed: &[String]) -> io::Result<()> {
     cover(&root, "/sys", |_| Ok(()))?;
     cover(&root, "/dev", make_devices)?;
     cover(&root, OF_MEMORY, |memory| {
-        let in_memory = |place: &Path| place.strip_prefix(OF_MEMORY).map(Path::to_owned);
-        copies.iter().try_for_each(|(place, copy)| {
-            reveal(memory, &in_memory(place).map_err(io::Error::other)?, copy)
-        })
+        let mut copies = copies.iter();
+        copies.try_for_each(|(place, copy)| reveal(memory, place, copy))
     })?;
     show_processes(&root)
 }

@@ -58,22 +58,27 @@ pub(super) fn exec(
         None => of_options(arguments, record)?,
     };
     restrictions::of(&process)?;
-    let file = ProcessFile::new(record)?;
-    let own = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
     let passed = Passed::of(arguments);
     let root = engine_view::root_of(record).map_err(|error| has_ended(record, error))?;
     let root = passed.mappings(root)?;
-    let first = [IN_ROOT, &passed.number().to_string()];
-    let own = own.iter().map(String::as_str);
-    let words = passed.words(&first.into_iter().chain(own).collect::<Vec<_>>());
+    let file = ProcessFile::new(record)?;
+    let own = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
     let found = found.as_object().cloned().unwrap_or_default();
-    let mut value = rewrite::process(&found, &process.env, &words);
+    let mut value = rewrite::process(&found, &process.env, &in_root(&passed, &own));
     value[CONTAINER] = json!(process);
     let announced = passed.announced(&arguments.with_id_only());
     let described = file.describe(&announced, &value, &REPLACED);
     let ran = described.and_then(|words| runtime.run_passing(&words.words(), root, true));
     file.forget(arguments, &ran);
     Ok(exit_code(ran?))
+}
+
+/// The words by which these are executed with the root of what stands for the container.
+fn in_root(passed: &Passed, words: &[String]) -> Vec<String> {
+    let root = passed.number().to_string();
+    let words = words.iter().map(String::as_str);
+    let words: Vec<_> = [IN_ROOT, &root].into_iter().chain(words).collect();
+    passed.words(&words)
 }
 
 /// A file that describes a process to the ordinary runtime.

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use insula_agent::view::Volume;
 use insula_base::error::Error;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
-use super::mounts::{OF_MEMORY, Placed, hidden, is_covered};
+use super::mounts::{Placed, hidden, is_covered};
 
 /// Where what a path leads to is told.
 const DESCRIPTORS: &str = "/proc/self/fd";
@@ -38,14 +40,13 @@ fn failed(path: &Path, error: io::Error) -> Error {
         .leaving(STARTED)
 }
 
-/// Moves each mount from where it waits to its place in the root. Returns the places that the node's agent is to reveal:
-/// those in the folder where it mounts memory.
+/// Moves each mount from where it waits to its place in the root. Returns what the node's agent mounts once more.
 ///
 /// # Errors
 /// The first that cannot be moved; the others stay where they are.
-pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<Vec<String>, Error> {
+pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<Vec<Volume>, Error> {
     let root = folder(rootfs).map_err(|error| failed(rootfs, error))?;
-    let mut revealed = Vec::new();
+    let mut volumes = Vec::new();
     for mount in mounts {
         let is_folder = mount.waits_at.is_dir();
         let place = open(&root, &mount.destination, is_folder);
@@ -54,14 +55,36 @@ pub(super) fn place(rootfs: &Path, mounts: &[Placed]) -> Result<Vec<String>, Err
         if is_covered(&inside) {
             return Err(hidden(&mount.destination).leaving(STARTED));
         }
-        if inside.starts_with(OF_MEMORY) {
-            revealed.push(inside.to_string_lossy().into_owned());
+        volumes.push(Volume {
+            path: inside.to_string_lossy().into_owned(),
+            flags: mount.flags,
+        });
+        if mount.copies_up {
+            copy_up(&place, &mount.waits_at).map_err(|error| failed(&mount.destination, error))?;
         }
         let to_itself = MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(CWD, &mount.waits_at, &place, "", to_itself)
             .map_err(|errno| failed(&mount.destination, errno.into()))?;
     }
-    Ok(revealed)
+    Ok(volumes)
+}
+
+/// Copies what is in a folder, with all that is said about it, and follows no link.
+fn copy_up(folder: &OwnedFd, to: &Path) -> io::Result<()> {
+    // The path of the descriptor in another process.
+    let from = format!("/proc/{}/fd/{}/.", std::process::id(), folder.as_raw_fd());
+    let mut cp = Command::new("cp");
+    let copied = cp
+        .args(["-a", &from])
+        .arg(to)
+        .stdin(Stdio::null())
+        .output()?;
+    match copied.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            String::from_utf8_lossy(&copied.stderr).trim().to_owned(),
+        )),
+    }
 }
 
 /// Opens a container's root.
@@ -141,6 +164,18 @@ mod tests {
         // They are there already.
         opened(&root, "/etc/hosts", false).unwrap();
         assert!(opened(&root, "/etc/hosts/x", false).is_err());
+    }
+
+    #[test]
+    fn what_memory_covers_is_copied() {
+        let (root, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(root.path().join("file"), "content").unwrap();
+        symlink("/etc/passwd", root.path().join("link")).unwrap();
+        copy_up(&folder(root.path()).unwrap(), memory.path()).unwrap();
+        let copied = fs::read_to_string(memory.path().join("file")).unwrap();
+        assert_eq!(copied, "content");
+        let link = fs::read_link(memory.path().join("link")).unwrap();
+        assert_eq!(link, Path::new("/etc/passwd"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use insula_base::error::Error;
 use serde::{Deserialize, Serialize};
 
 use super::config::Mount;
+use super::view;
 
 /// Folder of all that is the container's, in the root of the process that stands for it.
 pub(super) const CONTAINER: &str = "/.container";
@@ -23,6 +24,9 @@ pub(super) const OF_MEMORY: &str = "/run";
 /// What engines put below them, and a container does not miss.
 const NOT_MISSED: [&str; 2] = ["/dev/shm", "/run/lock"];
 
+/// The option of a mount of memory that is to begin with what it covers.
+const COPY_UP: &str = "tmpcopyup";
+
 /// A mount of the container. It is made in a folder that only the runtime knows, and moved from there to where
 /// it belongs, since a link on the way would otherwise lead out of the container's root.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -31,6 +35,12 @@ pub(super) struct Placed {
     pub(super) waits_at: PathBuf,
     /// Its path in the container.
     pub(super) destination: PathBuf,
+    /// Its flags of mount(2) in the node.
+    #[serde(default)]
+    pub(super) flags: u32,
+    /// Whether it begins with what it covers there.
+    #[serde(default)]
+    pub(super) copies_up: bool,
 }
 
 /// The mounts that the node has, each as it is to be made at first, and where it belongs.
@@ -42,17 +52,19 @@ pub(super) fn place(mounts: &[Mount]) -> Result<Vec<(Mount, Placed)>, Error> {
             continue;
         }
         let waits_at = Path::new(CONTAINER).join(format!("mount-{}", placed.len()));
-        let mount = Mount {
+        let made = Mount {
             destination: waits_at.clone(),
             // It would copy what is at the first place, which is nothing.
-            options: without(&mount.options, "tmpcopyup"),
+            options: without(&mount.options, COPY_UP),
             ..mount.clone()
         };
         placed.push((
-            mount,
+            made,
             Placed {
                 waits_at,
                 destination,
+                flags: view::mount_flags(&mount.options).bits(),
+                copies_up: mount.kind == "tmpfs" && mount.options.iter().any(|one| one == COPY_UP),
             },
         ));
     }
@@ -161,6 +173,7 @@ mod tests {
             .map(|(mount, placed)| {
                 assert_eq!(mount.destination, placed.waits_at);
                 assert_eq!(mount.options, ["nosuid"]);
+                assert_eq!(placed.copies_up, mount.kind == "tmpfs");
                 (
                     placed.waits_at.to_str().unwrap(),
                     placed.destination.to_str().unwrap(),

@@ -57,8 +57,8 @@ pub fn run(id: &str, began_tsc: u64) -> Result<ExitCode, Error> {
         // It would cover what is mounted there.
         shared_root::make_place()?;
     }
-    record.inside.view.revealed = mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
-    engine_view::show(&record.inside.view.revealed)?;
+    record.inside.view.volumes = mount_points::place(Path::new(mounts::ROOTFS), &record.mounts)?;
+    engine_view::show(&record.inside.view.volumes)?;
     let driver = Driver::open()?;
     let guard = start_guard(&record)?;
     let ended = match &record.member {

@@ -85,7 +85,7 @@ pub(super) fn of(config: &Config) -> Result<View, Error> {
         masked_paths: linux.masked_paths.clone(),
         read_only_paths: linux.readonly_paths.clone(),
         // Known when the mounts are in place.
-        revealed: Vec::new(),
+        volumes: Vec::new(),
         propagation: propagation(&linux.rootfs_propagation)?,
     })
 }
@@ -121,9 +121,7 @@ fn kernel_mount(mount: Mount) -> KernelMount {
         "devtmpfs" => "tmpfs",
         kind => kind,
     };
-    let flag = |option: &str| FLAGS.iter().find(|(name, _)| *name == option);
-    let flags = mount.options.iter().filter_map(|option| flag(option));
-    let flags = flags.fold(MountFlags::empty(), |all, &(_, one)| all | one);
+    let flags = mount_flags(&mount.options);
     let is_other = |option: &&str| {
         let plain = option.strip_prefix('r').unwrap_or(option);
         let is_propagation = PROPAGATIONS
@@ -141,6 +139,17 @@ fn kernel_mount(mount: Mount) -> KernelMount {
         flags: flags.bits(),
         options: options.join(","),
     }
+}
+
+/// Flags of mount(2) that options name.
+pub(super) fn mount_flags(options: &[String]) -> MountFlags {
+    let flags = options.iter().filter_map(|option| flag(option));
+    flags.fold(MountFlags::empty(), |all, one| all | one)
+}
+
+fn flag(option: &str) -> Option<MountFlags> {
+    let found = FLAGS.iter().find(|(name, _)| *name == option);
+    found.map(|&(_, flag)| flag)
 }
 
 fn device(device: &Device) -> Result<DeviceNode, Error> {

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{
-    Ended, FOLDER, ROOTFS, RUNTIME, VOLUME, WAITS, changes, copied, delegated, network,
+    Ended, FOLDER, ROOTFS, RUNTIME, USERS, VOLUME, WAITS, changes, copied, delegated, network,
     nothing_is_left, pods, restrictions,
 };
 use crate::base::Finding;
 use crate::base::support::insula_command::{assert_equal, insula, wait_for};
+use crate::base::support::terminal::on_terminal;
 
 /// The bundle's folder, and what the container prints.
 const BUNDLE: &str = "/run/oci-bundle";
@@ -110,10 +111,11 @@ pub(super) fn delete_ended(name: &str) -> Result<(), Finding> {
 
 fn from_create_to_delete(release: &str) -> Result<(), Finding> {
     configure(|config| {
-        let options = ["rbind", "rw"];
+        let options = ["rbind", "rw", "noexec"];
         let volume =
             json!({"destination": "/data", "type": "bind", "source": VOLUME, "options": options});
-        config["mounts"] = json!([volume]);
+        let memory = json!({"destination": "/etc", "type": "tmpfs", "options": ["tmpcopyup"]});
+        config["mounts"] = json!([volume, memory]);
     })?;
     create()?;
     let state = |status: &str| {
@@ -144,6 +146,22 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
         &format!("{release}\n1\n"),
     )?;
     shows_its_files()?;
+    let shell = [RUNTIME, "exec", "--tty", NAME, "sh"];
+    let typed = [("# ", "test -t 0 && echo a ter''minal; exit 4\r")];
+    let (status, output) = on_terminal(&shell, &typed)?;
+    assert_equal("a shell's status", &status, &Some(4))?;
+    Finding::unless(output.contains("a terminal"), || output.clone())?;
+    let script = "echo > /etc/made; cat /etc/passwd";
+    let users = runtime(&["exec", NAME, "sh", "-c", script])?.with_status(0)?;
+    assert_equal("its users", &users.as_str(), &USERS)?;
+    let script = "busybox grep -o '/data virtiofs .*noexec' /proc/mounts; \
+                  busybox cp /bin/busybox /data/x; /data/x true || echo no";
+    let found = runtime(&["exec", NAME, "sh", "-c", script])?.with_status(0)?;
+    Finding::unless(found.contains("/data") && found.ends_with("no\n"), || {
+        found.clone()
+    })?;
+    let made = Path::new(ROOTFS).join("etc/made");
+    assert_equal("what is in memory is in the root", &made.exists(), &false)?;
     runtime(&["checkpoint", NAME])?.refused(&["checkpoint is not possible"])?;
     runtime(&["delete", NAME])?.refused(&[])?;
     state("running")?;
