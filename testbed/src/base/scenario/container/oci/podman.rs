@@ -212,6 +212,8 @@ fn input_and_terminal() -> Result<(), Finding> {
     assert_equal("without input", &output.as_str(), &"end\n")?;
     let output = run(&["-t"], "test -t 0 && test -t 1 && echo a terminal")?.with_status(0)?;
     assert_equal("with a terminal", &output.as_str(), &"a terminal\r\n")?;
+    let output = run(&["--init"], "cat /proc/1/comm")?.with_status(0)?;
+    assert_equal("its first process", &output.as_str(), &"podman-init\n")?;
     nothing_is_left()
 }
 
