@@ -155,7 +155,8 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
     let users = runtime(&["exec", NAME, "sh", "-c", script])?.with_status(0)?;
     assert_equal("its users", &users.as_str(), &USERS)?;
     let script = "busybox grep -o '/data virtiofs .*noexec' /proc/mounts; \
-                  busybox cp /bin/busybox /data/x; /data/x true || echo no";
+                  busybox cp /bin/busybox /data/x && /bin/busybox cmp /bin/busybox /data/x && \
+                  { /data/x true || echo no; }";
     let found = runtime(&["exec", NAME, "sh", "-c", script])?.with_status(0)?;
     Finding::unless(found.contains("/data") && found.ends_with("no\n"), || {
         found.clone()
