@@ -10,10 +10,21 @@ const READINGS: u32 = 8;
 
 /// The time now, at a value of the time stamp counter, whose frequency is `tsc_khz`.
 #[must_use]
-pub fn now(tsc_khz: u32) -> Clock {
+pub(super) fn now(tsc_khz: u32) -> Clock {
     let readings = (0..READINGS).map(|_| reading(tsc_khz));
     let best = readings.min_by_key(|&(took, _)| took);
     best.map_or_else(|| reading(tsc_khz).1, |(_, clock)| clock)
+}
+
+/// The time now, at a value that the node's kernel finds in the time stamp counter, if that is ahead of the base's by
+/// `tsc_offset`, modulo 2^64.
+#[must_use]
+pub fn now_in_node(tsc_khz: u32, tsc_offset: u64) -> Clock {
+    let base = now(tsc_khz);
+    Clock {
+        tsc: base.tsc.wrapping_add(tsc_offset),
+        ..base
+    }
 }
 
 /// A reading, and how long it took, in ticks.
@@ -39,5 +50,8 @@ mod tests {
         assert!(clock.unix_ns > 1_700_000_000_000_000_000);
         assert!(clock.tsc <= tsc());
         assert_eq!(clock.unix_ns_at(clock.tsc), Some(clock.unix_ns));
+        // A counter that is behind.
+        let behind = now_in_node(1, clock.tsc.wrapping_neg());
+        assert!(behind.tsc <= tsc() - clock.tsc);
     }
 }

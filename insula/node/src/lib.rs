@@ -72,7 +72,7 @@ mod watch;
 pub use agent_socket::connect_to_agent;
 pub use attachments::Attachments;
 pub use claims::{Claims, Conflict, current_network};
-pub use clock::now as clock_now;
+pub use clock::now_in_node as clock_now_in_node;
 pub use copy::store_written_set;
 pub use crash::{detect_crash, record_crash, wait_for_last_lines};
 pub use created::{

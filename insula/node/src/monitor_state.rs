@@ -160,6 +160,21 @@ pub fn core_states(handle: &Handle) -> Result<Vec<Vec<u8>>, DriverError> {
         .collect()
 }
 
+/// What a node's kernel finds in the time stamp counter beyond what the base does, modulo 2^64: a copy's goes on
+/// from the snapshot's. 0 without a monitor.
+///
+/// # Errors
+/// When its monitor cannot be read.
+pub fn tsc_offset(handle: &Handle) -> Result<u64, DriverError> {
+    let address = handle.info.monitor;
+    if address == 0 {
+        return Ok(0);
+    }
+    let memory = handle.node.monitor()?.map()?;
+    let header: Monitor = read(&memory, address)?;
+    Ok(header.tsc_offset)
+}
+
 fn header_and_cores(
     memory: &Mapping,
     address: u64,

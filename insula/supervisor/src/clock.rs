@@ -2,7 +2,7 @@
 //!
 //! Both run by the same time stamp counter, but the base's is corrected, by NTP or by hand. So the agent of a
 //! Linux node is told from time to time, and whenever the base's clock is set, what that shows at a value of
-//! the counter. The agent has its clock follow ([`ClockRequest::Follow`]).
+//! the counter, as the node finds it. The agent has its clock follow ([`ClockRequest::Follow`]).
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use insula_agent::frame::{self, Reader};
 use insula_agent::{ClockAnswer, ClockRequest, Request};
-use insula_driver::Driver;
-use insula_node::{Handle, NodeRecord, clock_now, connect_to_agent};
+use insula_driver::{Driver, DriverError};
+use insula_node::monitor_state::tsc_offset;
+use insula_node::{Handle, NodeRecord, clock_now_in_node, connect_to_agent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::time::TimeSpec;
@@ -49,11 +50,16 @@ impl ClockSync {
     pub(super) fn start(driver: &Arc<Driver>, handle: &Handle, journal: &Journal) -> Option<Self> {
         handle.record.as_ref().filter(|record| is_kept(record))?;
         let (driver, journal) = (Arc::clone(driver), journal.clone());
-        let id = handle.info.id;
+        let offset = tsc_offset(handle);
+        let failed = |error: DriverError| journal.error(&format!("its clock is not kept: {error}"));
+        let counter = Counter {
+            node: handle.info.id,
+            offset: offset.map_err(failed).ok()?,
+        };
         let ended = Arc::new(EventFd::new().ok()?);
         let until = Arc::clone(&ended);
         let keep = move || {
-            if let Err(error) = keep(&driver, id, &until) {
+            if let Err(error) = keep(&driver, counter, &until) {
                 journal.error(&format!("its clock is not kept: {}", error.desc()));
             }
         };
@@ -81,6 +87,15 @@ impl Drop for ClockSync {
     }
 }
 
+/// Where a node finds the time stamp counter.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    /// Id of the node.
+    node: u32,
+    /// By how much its counter is ahead of the base's, modulo 2^64.
+    offset: u64,
+}
+
 /// What has become of a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -92,13 +107,13 @@ enum Told {
 }
 
 /// Tells the node the time, until `ended` is written or its agent does not know the request.
-fn keep(driver: &Driver, id: u32, ended: &EventFd) -> nix::Result<()> {
+fn keep(driver: &Driver, counter: Counter, ended: &EventFd) -> nix::Result<()> {
     let (machine, _) = driver.machine().map_err(|error| error.errno)?;
     let mut unknown = 0;
     while unknown < UNKNOWN_MAX {
         // Set before the reading: it is not missed that the clock is set meanwhile.
         let set = timer()?;
-        unknown = match tell(id, machine.tsc_khz)? {
+        unknown = match tell(counter, machine.tsc_khz)? {
             Told::Done => 0,
             Told::NoAnswer => unknown,
             Told::Unknown => unknown + 1,
@@ -125,8 +140,8 @@ fn timer() -> nix::Result<TimerFd> {
     Ok(timer)
 }
 
-fn tell(id: u32, tsc_khz: u32) -> nix::Result<Told> {
-    let Ok(stream) = connect_to_agent(id)? else {
+fn tell(counter: Counter, tsc_khz: u32) -> nix::Result<Told> {
+    let Ok(stream) = connect_to_agent(counter.node)? else {
         return Ok(Told::NoAnswer);
     };
     let stream = Socket::from(stream);
@@ -134,7 +149,8 @@ fn tell(id: u32, tsc_khz: u32) -> nix::Result<Told> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         frame::write(&stream, &Request::Clock)?;
-        frame::write(&stream, &ClockRequest::Follow(clock_now(tsc_khz)))
+        let now = clock_now_in_node(tsc_khz, counter.offset);
+        frame::write(&stream, &ClockRequest::Follow(now))
     };
     if ask().is_err() {
         return Ok(Told::NoAnswer);

@@ -1,16 +1,9 @@
 //! The clocks of nodes that run for long: they follow the base's, unless they are kept otherwise.
 
-use std::fs::File;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use insula_agent::frame::{self, Reader};
-use insula_agent::{ClockAnswer, ClockRequest, Request};
-use insula_node::connect_to_agent;
-use nix::time::{ClockId, clock_settime};
-
-use crate::base::support::insula_command::{
-    assert_equal, insula, insula_json, wait_for, with_cleanup,
-};
+use crate::base::support::insula_command::{assert_equal, insula, wait_for, with_cleanup};
+use crate::base::support::nodes::clock::{ALLOWED_NS, comes_within, difference, set_base};
 use crate::base::support::nodes::in_node::{build_image, script};
 use crate::base::support::virtio_modules::{SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
@@ -32,8 +25,6 @@ const IMAGE: &str = "clock";
 const FOLLOWS: &str = "follows";
 const ALONE: &str = "alone";
 const KEPT: &str = "kept";
-/// Largest difference of a clock that follows.
-const ALLOWED_NS: u64 = 10_000_000;
 /// By how much the base's clock is set, and by how much less than what has a node's set at once.
 const STEP: Duration = Duration::from_secs(3);
 const SLEWED: Duration = Duration::from_millis(8);
@@ -41,8 +32,6 @@ const SLEWED: Duration = Duration::from_millis(8);
 const LEFT_NS: u64 = 4_000_000;
 /// How inexactly it is known that a clock has not followed.
 const ABOUT_NS: u64 = 500_000_000;
-/// Readings of a clock, of which the quickest counts.
-const READINGS: u32 = 40;
 /// Marks the clock as synchronized, as an NTP client does (adjtimex(2)): `ADJ_STATUS | ADJ_MAXERROR`, `STA_PLL`.
 const SYNCHRONIZES: &str = "python3 -c \"\
 import ctypes
@@ -103,26 +92,6 @@ fn follows_slowly() -> Result<(), Finding> {
     followed
 }
 
-/// Sets the base's clock forward or back.
-fn set_base(by: Duration, forward: bool) -> Result<(), Finding> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let to = if forward { now + by } else { now - by };
-    Ok(clock_settime(ClockId::CLOCK_REALTIME, to.into())?)
-}
-
-/// Waits until a node's clock is certainly as near as that.
-fn comes_within(node: &str, most_ns: u64) -> Result<(), Finding> {
-    let mut last = None;
-    let within = wait_for(&format!("the clock of {node}"), || {
-        last = difference(node)?;
-        Ok(last.filter(|(ahead_ns, error_ns)| ahead_ns.unsigned_abs() + error_ns <= most_ns))
-    });
-    let seen = format!("it was last ahead by {last:?} ns, and not within {most_ns} ns");
-    let (ahead_ns, error_ns) = within.map_err(|error| error.when(&seen))?;
-    println!("{node} is ahead by {ahead_ns} ns, known within {error_ns} ns");
-    Ok(())
-}
-
 /// A node's clock has not followed.
 fn is_behind(node: &str, by: Duration) -> Result<(), Finding> {
     let (ahead_ns, _) = wait_for("its agent to answer", || difference(node))?;
@@ -130,38 +99,4 @@ fn is_behind(node: &str, by: Duration) -> Result<(), Finding> {
     Finding::unless(ahead_ns.abs_diff(wanted_ns) < ABOUT_NS, || {
         format!("the clock of {node} is ahead by {ahead_ns} ns")
     })
-}
-
-/// By how much a node's clock is ahead of the base's, and by how much that may be wrong; none if its agent does not
-/// answer yet.
-fn difference(node: &str) -> Result<Option<(i64, u64)>, Finding> {
-    let id = insula_json(&["inspect", node])?[0]["id"]
-        .as_u64()
-        .unwrap_or_default();
-    let Ok(agent) = connect_to_agent(u32::try_from(id)?)? else {
-        return Ok(None);
-    };
-    let agent = File::from(agent);
-    frame::write(&agent, &Request::Clock)?;
-    let mut reader = Reader::new(&agent);
-    let mut best: Option<(i64, u64)> = None;
-    for _ in 0..READINGS {
-        let asked_ns = now_ns()?;
-        frame::write(&agent, &ClockRequest::Read)?;
-        let answer: Option<ClockAnswer> = reader.read()?;
-        let answer = answer.ok_or_else(|| Finding::new("its agent has left"))?;
-        let told_ns = answer.unix_ns;
-        let took_ns = now_ns()?.saturating_sub(asked_ns);
-        let ahead_ns = i64::try_from(told_ns)? - i64::try_from(asked_ns + took_ns / 2)?;
-        if best.is_none_or(|(_, error_ns)| took_ns.div_ceil(2) < error_ns) {
-            best = Some((ahead_ns, took_ns.div_ceil(2)));
-        }
-    }
-    Ok(best)
-}
-
-/// The base's time, in nanoseconds since 1970.
-fn now_ns() -> Result<u64, Finding> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    Ok(u64::try_from(now.as_nanos())?)
 }

@@ -2,10 +2,10 @@
 //! an address and random numbers of its own. What one of them writes, no other sees.
 
 mod crafted;
+pub(super) mod identities;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use insula_driver::Driver;
 use insula_driver::name::Name;
 use nix::errno::Errno;
 
+use self::identities::{are_on_its_network, have_identities, reseed_by_themselves};
 use super::CONFINED;
 use crate::base::support::hold::Hold;
 use crate::base::support::insula_command::{
@@ -87,8 +88,6 @@ const WIDE: Play = Play {
 };
 /// The kernel that has a driver for generations.
 const RESEEDS: &str = "6.12";
-/// What it logs when it has generated its random numbers anew for that reason only.
-const RESEEDED: &str = "crng reseeded due to virtual machine fork";
 /// Root of a node, in memory.
 const ROOT: &str = "/tmp/cloned.erofs";
 /// Most bytes of its own that a copy has once its agent has answered.
@@ -98,9 +97,8 @@ const SNAPSHOT: &str = "ready";
 const NETWORK: &str = "back";
 /// Content of the image: a busybox, and links to it.
 const CONTENT: &str = "/tmp/cloned";
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 9] = [
     "cat",
-    "date",
     "dd",
     "hostname",
     "ip",
@@ -314,67 +312,6 @@ fn starts_small(copies: &[&str]) -> Result<(), Finding> {
         })?;
     }
     Ok(())
-}
-
-/// Names, addresses, ids and random numbers all differ; clocks are right.
-pub(super) fn have_identities(copies: &[&str]) -> Result<(), Finding> {
-    let facts = "hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/uuid; \
-                 cat /sys/class/net/eth0/address; date +%s";
-    let mut seen = BTreeSet::new();
-    for name in copies {
-        let (status, answer) = script(name, facts)?;
-        assert_equal("status", &status, &0)?;
-        let lines: Vec<_> = answer.lines().map(str::to_owned).collect();
-        let [host, machine, random, card, time] = &lines[..] else {
-            return Err(Finding::new(format!("{name} answers: {answer}")));
-        };
-        assert_equal("host name", &host.as_str(), name)?;
-        assert_equal("length of the machine id", &machine.len(), &32)?;
-        for fact in [machine, random, card] {
-            Finding::unless(seen.insert(fact.clone()), || {
-                format!("{name} has {fact}, as another copy does")
-            })?;
-        }
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-        let apart = now.as_secs().abs_diff(time.parse()?);
-        Finding::unless(apart <= 5, || {
-            format!("the clock of {name} is {apart} s off")
-        })?;
-        let address = text(&insula_json(&["inspect", name])?[0]["address"]);
-        let answered = Command::new("busybox")
-            .args(["ping", "-c", "1", "-W", "20", &address])
-            .output()?;
-        Finding::unless(answered.status.success(), || {
-            format!("{name} does not answer at {address}: {answered:?}")
-        })?;
-    }
-    Ok(())
-}
-
-/// Copies have addresses of the network that the original is on.
-fn are_on_its_network(copies: &[&str]) -> Result<(), Finding> {
-    let network = |name| -> Result<[u8; 2], Finding> {
-        let address = text(&insula_json(&["inspect", name])?[0]["address"]);
-        let [first, second, ..] = address.parse::<Ipv4Addr>()?.octets();
-        Ok([first, second])
-    };
-    let its_own = network(ORIGINAL)?;
-    let mut copies = copies.iter();
-    copies.try_for_each(|name| assert_equal(name, &network(name)?, &its_own))
-}
-
-/// Each kernel has noticed that it is a copy, and has not waited for the agent; the original's is none.
-fn reseed_by_themselves(copies: &[&str]) -> Result<(), Finding> {
-    for name in copies {
-        wait_for("a copy's kernel to reseed", || {
-            let lines = insula(&["logs", name])?;
-            Ok(lines.contains(RESEEDED).then_some(()))
-        })?;
-    }
-    let lines = insula(&["logs", ORIGINAL])?;
-    Finding::unless(!lines.contains(RESEEDED), || {
-        format!("{ORIGINAL} takes itself for a copy")
-    })
 }
 
 /// Each has the file as it was, and may write it: nobody else sees that. What ran in the original runs

@@ -8,9 +8,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::CONFINED;
-use super::clones::{have_identities, start_copy};
+use super::clones::identities::have_identities;
+use super::clones::start_copy;
 use crate::base::scenario::KEPT;
 use crate::base::support::insula_command::{self, assert_equal, insula, with_cleanup};
+use crate::base::support::nodes::clock::{ALLOWED_NS, comes_within, set_base};
 use crate::base::support::nodes::content;
 use crate::base::support::nodes::in_node::{build_image, script};
 use crate::base::support::resources::{Resources, assert_unchanged};
@@ -38,7 +40,9 @@ const ORIGINAL: &str = "original";
 const COPY: &str = "one";
 const SNAPSHOT: &str = "ready";
 const CONTENT: &str = "/tmp/cloned";
-const PROGRAMS: [&str; 7] = ["cat", "date", "dd", "hostname", "sh", "sha256sum", "sleep"];
+const PROGRAMS: [&str; 6] = ["cat", "dd", "hostname", "sh", "sha256sum", "sleep"];
+/// By how much the base's clock is set.
+const STEP: Duration = Duration::from_secs(3);
 /// What the first boot leaves.
 const FILE: &str = "ready.image";
 const FACTS: &str = "facts.json";
@@ -129,6 +133,7 @@ fn copy_goes_on(facts: &Facts) -> Result<(), Finding> {
         )
     })?;
     have_identities(&[COPY])?;
+    clock_is_kept()?;
     let (_, sum) = script(COPY, "sha256sum < /data")?;
     assert_equal("checksum", &sum, &facts.sum)?;
     let count = counted(COPY)?;
@@ -141,6 +146,15 @@ fn copy_goes_on(facts: &Facts) -> Result<(), Finding> {
     insula(&["stop", "--time", "60", COPY])?;
     insula(&["rm", COPY])?;
     insula(&["image", "rm", SNAPSHOT]).map(drop)
+}
+
+/// The copy's clock follows the base's, though its time stamp counter goes on from the snapshot's.
+fn clock_is_kept() -> Result<(), Finding> {
+    set_base(STEP, true)?;
+    let followed = comes_within(COPY, ALLOWED_NS);
+    set_base(STEP, false)?;
+    followed?;
+    comes_within(COPY, ALLOWED_NS)
 }
 
 fn counted(name: &str) -> Result<u64, Finding> {

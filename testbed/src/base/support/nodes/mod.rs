@@ -1,5 +1,6 @@
 //! Nodes that scenarios start, by the kernel or the program that they run.
 
+pub(crate) mod clock;
 pub(crate) mod content;
 pub(crate) mod growing_log;
 pub(crate) mod hang;
