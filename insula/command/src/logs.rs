@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use insula_base::error::Error;
 use insula_driver::name::Name;
 use insula_node::{Handle, LogRecord, NodeLog, detect_crash, no_log_yet, wait_for_last_lines};
+use kimage::log::Placement;
 
 use super::cli::Logs;
 use super::node::observe;
@@ -51,11 +52,30 @@ fn show(handle: &Handle, options: &Logs) -> Result<(), Failure> {
 }
 
 /// Prints the log until the node stops. Its memory is mapped, so the log stays readable to the end
-/// even if the node is removed meanwhile.
+/// even if the node is removed meanwhile. But if the node is started again, that is gone.
 fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
     let log = NodeLog::open(handle)?;
-    let Some(placement) = wait_for_log(&log, handle, &options.name)? else {
-        return Ok(());
+    let start = handle.info.starts;
+    let has_ended = match follow_start(&log, handle, options) {
+        Err(_) if handle.refresh().is_ok() && is_restarted(handle, start) => true,
+        followed => followed?,
+    };
+    if has_ended {
+        note_end(handle, start, &options.name);
+    }
+    Ok(())
+}
+
+/// Whether the node has been started once more since that start, or is about to be.
+fn is_restarted(handle: &Handle, start: u64) -> bool {
+    handle.info.starts != start || !(handle.is_running() || handle.is_stopped())
+}
+
+/// Prints it until the node has ended, which is told, or until what is asked for has been printed.
+fn follow_start(log: &NodeLog, handle: &mut Handle, options: &Logs) -> Result<bool, Failure> {
+    let start = handle.info.starts;
+    let Some(placement) = wait_for_log(log, handle, start) else {
+        return Ok(true);
     };
     let mut reader = log.reader(placement);
     if let Some(count) = options.tail {
@@ -73,9 +93,9 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
             .is_some_and(|until| SystemTime::now() > until.0)
         {
             note_lost(reader.lost());
-            return Ok(());
+            return Ok(false);
         }
-        if round % ROUNDS_PER_CHECK == 0 && has_ended(handle) {
+        if round % ROUNDS_PER_CHECK == 0 && has_ended(handle, start) {
             break;
         }
         sleep(INTERVAL);
@@ -85,31 +105,26 @@ fn follow(handle: &mut Handle, options: &Logs) -> Result<(), Failure> {
         print(&record, options)?;
     }
     note_lost(reader.lost());
-    note_end(handle, &options.name);
-    Ok(())
+    Ok(true)
 }
 
-fn wait_for_log(
-    log: &NodeLog,
-    handle: &mut Handle,
-    name: &Name,
-) -> Result<Option<kimage::log::Placement>, Failure> {
+/// Waits until the kernel has logged something; `None` if the node ends before.
+fn wait_for_log(log: &NodeLog, handle: &mut Handle, start: u64) -> Option<Placement> {
     loop {
         if let Some(placement) = log.locate() {
-            return Ok(Some(placement));
+            return Some(placement);
         }
-        if has_ended(handle) {
-            note_end(handle, name);
-            return Ok(None);
+        if has_ended(handle, start) {
+            return None;
         }
         sleep(INTERVAL);
     }
 }
 
-/// Whether the node has stopped or been removed, or has crashed without a supervisor that would
-/// stop it.
-fn has_ended(handle: &mut Handle) -> bool {
-    if handle.refresh().is_err() {
+/// Whether what ran since that start has stopped or been removed, or has crashed without a supervisor
+/// that would stop it.
+fn has_ended(handle: &mut Handle, start: u64) -> bool {
+    if handle.refresh().is_err() || is_restarted(handle, start) {
         return true;
     }
     detect_crash(handle);
@@ -158,7 +173,10 @@ fn note_lost(lost: u64) {
     }
 }
 
-fn note_end(handle: &Handle, name: &Name) {
+fn note_end(handle: &Handle, start: u64, name: &Name) {
+    if is_restarted(handle, start) {
+        return output::note(&format!("the node '{name}' was restarted"));
+    }
     let view = handle.view();
     let reason = view
         .reason
