@@ -98,6 +98,10 @@ fn a_panic_is_detected() {
     assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(false));
     memory.write(of_link(image::PANIC_CPU), &3_i32.to_le_bytes());
     assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(true));
+    // Cleared for another start.
+    memory.write(of_link(image::PANIC_CPU), &[0; 4]);
+    memory.write(of_link(image::BANNER_ADDRESS), &[0; image::BANNER.len()]);
+    assert_eq!(panicked(&layout, PLACEMENT, &memory), Ok(false));
 }
 
 #[test]

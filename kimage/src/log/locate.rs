@@ -39,7 +39,7 @@ pub fn locate<M: PhysicalMemory + ?Sized>(layout: &LogLayout, memory: &M) -> Opt
 }
 
 /// Whether a panicking kernel has stored the number of its core. True from the first moment of a
-/// panic.
+/// panic. False if the kernel is not there any more: its memory may just have been cleared.
 ///
 /// # Errors
 /// [`LogError::Read`] when the memory cannot be read.
@@ -51,7 +51,13 @@ pub fn panicked<M: PhysicalMemory + ?Sized>(
     let mut panic_cpu = [0; 4];
     let kernel = Kernel::at(layout, memory, placement.physical);
     memory.read(kernel.of_link(layout.panic_cpu), &mut panic_cpu)?;
-    Ok(panic_cpu != PANIC_CPU_INVALID)
+    Ok(panic_cpu != PANIC_CPU_INVALID && has_banner(&kernel))
+}
+
+fn has_banner<M: PhysicalMemory + ?Sized>(kernel: &Kernel<'_, M>) -> bool {
+    let mut banner = vec![0; kernel.layout.banner.len()];
+    let address = kernel.of_link(kernel.layout.banner_address);
+    kernel.memory.read(address, &mut banner).is_ok() && banner == kernel.layout.banner.as_bytes()
 }
 
 /// The placement of the kernel at `physical`, if one runs there.
@@ -60,12 +66,8 @@ fn runs_at<M: PhysicalMemory + ?Sized>(
     memory: &M,
     physical: u64,
 ) -> Option<Placement> {
-    let mut banner = vec![0; layout.banner.len()];
     let kernel = Kernel::at(layout, memory, physical);
-    memory
-        .read(kernel.of_link(layout.banner_address), &mut banner)
-        .ok()?;
-    if banner != layout.banner.as_bytes() {
+    if !has_banner(&kernel) {
         return None;
     }
     let (_, virtual_offset) = kernel.prb().ok()?;
