@@ -5,6 +5,7 @@ mod lease;
 mod traffic;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -282,6 +283,7 @@ fn server_dies() -> Result<(), Finding> {
 listener = socket.create_server(('10.9.0.2', 7001))
 print('ready', flush=True)
 connection, _ = listener.accept()
+print('accepted', flush=True)
 for call in (lambda: connection.recv(1), lambda: connection.send(b'x'), listener.accept):
     try:
         print(call())
@@ -291,18 +293,21 @@ print(len(select.select([connection, listener], [], [], 0)[0]))
 connection.close()
 listener.close()
 ";
-    let program = command(&there(&["python3", "-c", WAITS]))
+    let mut program = command(&there(&["python3", "-c", WAITS]))
         .stdout(Stdio::piped())
         .spawn()?;
+    let output = program.stdout.take();
+    let mut output = BufReader::new(output.ok_or_else(|| Finding::new("it has no output"))?);
+    let mut said = String::new();
+    output.read_line(&mut said)?;
     let connection = wait_for("port 7001", || Ok(TcpStream::connect((SERVED, 7001)).ok()))?;
-    // Until it has accepted that, and receives.
-    std::thread::sleep(Duration::from_secs(1));
+    output.read_line(&mut said)?;
     let servers = insula_json(&["servers", "ls", NODE, "--json"])?;
     let pid = &servers[0]["endpoint"]["pid"];
     shell(&format!("kill -9 {pid}"))?;
-    let output = program.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let wanted = "ready\nECONNRESET\nECONNRESET\nENETDOWN\n2\n".to_owned();
+    output.read_to_string(&mut said)?;
+    program.wait()?;
+    let wanted = "ready\naccepted\nECONNRESET\nECONNRESET\nENETDOWN\n2\n".to_owned();
     assert_equal("a program whose server is killed", &said, &wanted)?;
     drop(connection);
     let again = Running::on_node(&["python3", CALLS_FILE, "peer", SERVED], PEER_PORT)?;
