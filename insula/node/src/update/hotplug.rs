@@ -16,9 +16,13 @@ use nix::errno::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::error::{self, StepError};
+use crate::Handle;
+use crate::view::boot_time;
 
 /// Timeout of the first answer.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a node has after its start until its module answers.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a request: pages are migrated before memory is removed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval of attempts to open a session while the node leaves the last one.
@@ -38,9 +42,9 @@ pub(super) struct HotplugSession<'a> {
 }
 
 impl<'a> HotplugSession<'a> {
-    /// Opens a session, without changing the node.
-    pub(super) fn open(node: &Node, name: &'a Name) -> Result<Self, Error> {
-        let end = open_channel(node).map_err(|refusal| match refusal.errno {
+    /// Opens a session, without changing the node, which may still boot.
+    pub(super) fn open(handle: &Handle, name: &'a Name) -> Result<Self, Error> {
+        let end = open_channel(&handle.node).map_err(|refusal| match refusal.errno {
             Errno::EBUSY => error::busy(name),
             Errno::ENOENT => error::no_module(name),
             Errno::EPIPE => error::not_running(name),
@@ -51,7 +55,9 @@ impl<'a> HotplugSession<'a> {
             end: End::attach(end, Side::Base).map_err(error::unusable_channel)?,
             info: HotplugReply::default(),
         };
-        let answer = hotplug.call(HotplugKind::QUERY, HotplugRequest::default(), HELLO_TIMEOUT);
+        let running = boot_time().saturating_sub(Duration::from_nanos(handle.info.started_ns));
+        let timeout = HELLO_TIMEOUT.max(BOOT_TIMEOUT.saturating_sub(running));
+        let answer = hotplug.call(HotplugKind::QUERY, HotplugRequest::default(), timeout);
         hotplug.info = answer.map_err(|failure| match failure {
             ChannelError::TimedOut(_) => error::no_module(name),
             failure => error::channel(name, failure),

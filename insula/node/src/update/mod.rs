@@ -65,7 +65,7 @@ pub fn update(
     let chunks = chunks.map_err(module_failed)?;
     let current = Current::of(name, &handle, &chunks)?;
     let cores = current.cores(request.cpus)?;
-    let hotplug = HotplugSession::open(&handle.node, name)?;
+    let hotplug = HotplugSession::open(&handle, name)?;
     let memory = current.memory(request.memory, hotplug.memory_block())?;
     let mut update = Update {
         driver,
