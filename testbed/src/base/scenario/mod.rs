@@ -169,7 +169,7 @@ pub struct Shape {
     pub resets: bool,
     /// An emulated machine has a thread for each core. For nodes that start while several cores
     /// compute: on one thread each of these takes turns of 100 ms, and Linux then fails to calibrate its
-    /// local timer.
+    /// local timer. Not with the installed emulator, which then may execute stale code (`emulator_fault`).
     pub thread_per_core: bool,
 }
 
@@ -219,6 +219,18 @@ mod tests {
         for scenario in ALL {
             let same = ALL.iter().filter(|other| other.name == scenario.name);
             assert_eq!(same.count(), 1, "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn threads_for_cores_take_the_newer_emulator() {
+        for scenario in ALL.iter().filter(|one| one.machine.thread_per_core) {
+            assert_eq!(
+                scenario.machine.emulator,
+                Emulator::Backports,
+                "{}",
+                scenario.name
+            );
         }
     }
 }

@@ -101,8 +101,10 @@ impl Outcome {
         }
     }
 
-    /// Turns the run into a failure for the reason `what`, and keeps its folder.
+    /// Turns the run into a failure for the reason `what`, and keeps its folder, with the whole output.
     pub fn fail(self, what: String) -> Failure {
+        // Its end is quoted anyway.
+        let _ = fs::write(self.folder.path().join("output"), &self.output);
         Failure {
             what,
             output: tail(&self.output, TAIL_BYTES).to_owned(),

@@ -12,6 +12,7 @@ use crate::base::support::terminal::on_terminal;
 use crate::base::support::virtio_modules::{NETWORK_MODULES, SOCKET_MODULES, load_sockets, unload};
 use crate::base::{Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
+use crate::host::machine::Emulator;
 use pages::{PAGES, Page};
 
 pub(crate) const SCENARIO: Scenario = Scenario {
@@ -20,6 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     machine: Shape {
         cpus: 8,
         memory_mib: 6144,
+        emulator: Emulator::Backports,
         thread_per_core: true,
         ..Shape::USUAL
     },
