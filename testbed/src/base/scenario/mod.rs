@@ -176,6 +176,9 @@ pub struct Shape {
 /// Folder of what the machine's earlier boot has left for this one.
 pub(crate) const KEPT: &str = "/payload/kept";
 
+/// Has the base's kernel mitigate processors' faults as usual, also on an emulated machine.
+pub(crate) const MITIGATIONS: &str = "mitigations=auto";
+
 impl Shape {
     /// 4 cores, 4 GiB.
     pub const USUAL: Self = Self {

@@ -20,7 +20,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "a lightweight kernel and the base share a core: right results, no splat, nothing left",
     // The lightweight kernel has page tables of four levels.
     machine: Shape {
-        append: "no5lvl",
+        append: "no5lvl mitigations=auto",
         ..Shape::USUAL
     },
     module: Module::Loaded,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use insula_driver::Driver;
 
+use crate::base::scenario::MITIGATIONS;
 use crate::base::support::insula_module::{LoadedModule, module_is_loaded};
 use crate::base::{BaseState, Context, Finding, Module, Scenario, Shape};
 use crate::host::kernels::Flavour;
@@ -14,7 +15,10 @@ use crate::host::kernels::Flavour;
 pub(crate) const SCENARIO: Scenario = Scenario {
     name: "base",
     proves: "insula.ko loads, offers /dev/insula, and unloads without a trace, again and again",
-    machine: Shape::USUAL,
+    machine: Shape {
+        append: MITIGATIONS,
+        ..Shape::USUAL
+    },
     module: Module::ByScenario,
     bases: &Flavour::USUAL,
     limit: Duration::from_secs(120),

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::base::scenario::MITIGATIONS;
 use crate::base::support::insula_command::{
     assert_equal, insula, insula_json, numbers, with_cleanup,
 };
@@ -20,6 +21,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     proves: "6.1 and 6.12 run natively beside a loaded base at one instant, where they were put",
     machine: Shape {
         memory_mib: 6144,
+        append: MITIGATIONS,
         ..Shape::USUAL
     },
     module: Module::Loaded,
