@@ -45,10 +45,16 @@ pub(crate) const LIFE: Scenario = Scenario {
     },
     ..SCENARIO
 };
-/// Those of files: which are copied into and out of containers, and which containers share.
-pub(crate) const FILES: Scenario = Scenario {
-    name: "podman_tests_files",
-    play: |context| play(context, &["160-volumes", "065-cp"]),
+/// Those of volumes.
+pub(crate) const VOLUMES: Scenario = Scenario {
+    name: "podman_tests_volumes",
+    play: |context| play(context, &["160-volumes"]),
+    ..SCENARIO
+};
+/// Those of files that are copied into and out of containers.
+pub(crate) const COPY: Scenario = Scenario {
+    name: "podman_tests_cp",
+    play: |context| play(context, &["065-cp"]),
     ..SCENARIO
 };
 /// Those of pods and networks.
