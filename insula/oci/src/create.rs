@@ -16,15 +16,14 @@ use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::config::Config;
+use super::executable::Rootfs;
 use super::mounts::{self, OF_THE_NODE, ROOTFS};
 use super::node::{Network, NodeKind};
 use super::pod::{self, Inside, Member};
 use super::rewrite::{self, StandIn};
 use super::runtime::Runtime;
 use super::state::{Base, Record, State, check_id};
-use super::{
-    delegated, executable, exit_code, hooks, mount_points, namespaces, no_id, node, own_words,
-};
+use super::{delegated, exit_code, hooks, mount_points, namespaces, no_id, node, own_words};
 
 /// Options that name the bundle or its configuration.
 const BUNDLE: [&str; 4] = ["--bundle", "-b", "--config", "-f"];
@@ -134,7 +133,11 @@ impl Bundle {
         let Some(process) = &self.config.process else {
             return Ok(());
         };
-        executable::check(&self.rootfs, &self.config.mounts, process)
+        self.root().check(process)
+    }
+
+    pub(super) fn root(&self) -> Rootfs {
+        Rootfs::new(&self.rootfs, &self.config.mounts)
     }
 
     /// What is kept of the container, and the configuration of the process that stands for it.
@@ -176,6 +179,7 @@ impl Bundle {
             kernel: self.config.vm.kernel.clone(),
             network: Network::of(&self.config),
             process: self.config.process.clone().unwrap_or_default(),
+            root: self.root(),
             mounts: placed,
             hooks: self.config.hooks.clone(),
             base,

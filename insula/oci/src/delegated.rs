@@ -75,6 +75,7 @@ fn container(bundle: &Bundle, passed: &Passed) -> Result<(Record, Value), Error>
         kernel: None,
         network: Network::None,
         process: bundle.config.process.clone().unwrap_or_default(),
+        root: bundle.root(),
         mounts: Vec::new(),
         hooks: bundle.config.hooks.clone(),
         base: Base::default(),
@@ -120,11 +121,12 @@ pub(super) fn exec(
     let passed = Passed::of(arguments);
     let words = passed.announced(arguments);
     let descriptors = passed.mappings(descriptor(&driver, &record.node)?)?;
-    let Some((mut process, _)) = exec::described(arguments)? else {
+    let Some((mut process, described)) = exec::described(arguments)? else {
         let words = words.with_program(&own_words(&passed, &record.node));
         let ran = runtime.run_passing(&words.words(), descriptors, true);
         return Ok(exit_code(ran?));
     };
+    record.root.check(&described)?;
     prepend(&passed, &mut process, &record.node);
     let file = ProcessFile::new(record)?;
     let words = file.describe(&words, &process, &PROCESS);

@@ -1,4 +1,5 @@
-//! Whether there is a container's program: ordinary runtimes tell it when they create the container, and engines expect that.
+//! Whether there is a container's program: ordinary runtimes tell it when they create the container, or are to execute a further
+//! process, and engines expect that.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,9 +8,11 @@ use std::path::{Path, PathBuf};
 use insula_base::error::Error;
 use rustix::fs::{AtFlags, FileType, RawMode, fstat, statat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::config::{Mount, Process};
 use super::mount_points::{folder, inside, open_existing};
+use super::mounts::OF_THE_NODE;
 
 /// Where a program without a path is looked for, unless its environment says it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -26,15 +29,38 @@ enum Found {
     Unknown,
 }
 
-/// Checks that a process' program exists in this root, as far as no mount covers its path.
-///
-/// # Errors
-/// It does not, or nobody may execute it; in the words of runtimes, from which engines take the container's status.
-pub(super) fn check(rootfs: &Path, mounts: &[Mount], process: &Process) -> Result<(), Error> {
+/// A container's root, as it is on the base.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Rootfs {
+    path: PathBuf,
+    /// Where something is mounted in the container.
+    mounts: Vec<PathBuf>,
+}
+
+impl Rootfs {
+    pub(super) fn new(path: &Path, mounts: &[Mount]) -> Self {
+        let mounts = mounts.iter().map(|mount| mount.destination.clone());
+        Self {
+            path: path.to_owned(),
+            mounts: mounts.chain(OF_THE_NODE.map(PathBuf::from)).collect(),
+        }
+    }
+
+    /// Checks that a process' program exists in it, as far as no mount covers its path.
+    ///
+    /// # Errors
+    /// It does not, or nobody may execute it; in the words of runtimes, from which engines take the process' status.
+    pub(super) fn check(&self, process: &Process) -> Result<(), Error> {
+        match folder(&self.path) {
+            Ok(root) => check(root, &self.mounts, process),
+            // What is not there, or belongs to a container of an earlier version, tells nothing.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn check(root: OwnedFd, mounts: &[PathBuf], process: &Process) -> Result<(), Error> {
     let Some(program) = process.args.first().filter(|word| !word.is_empty()) else {
-        return Ok(());
-    };
-    let Ok(root) = folder(rootfs) else {
         return Ok(());
     };
     let container = Container { root, mounts };
@@ -73,7 +99,7 @@ fn candidates(process: &Process, program: &str) -> Vec<PathBuf> {
 /// A container's root, and the places of its mounts.
 struct Container<'a> {
     root: OwnedFd,
-    mounts: &'a [Mount],
+    mounts: &'a [PathBuf],
 }
 
 impl Container<'_> {
@@ -117,7 +143,7 @@ impl Container<'_> {
         };
         let path = inside.join(below);
         let mut mounts = self.mounts.iter();
-        mounts.any(|mount| path.starts_with(&mount.destination))
+        mounts.any(|mount| path.starts_with(mount))
     }
 }
 
@@ -159,7 +185,8 @@ mod tests {
             cwd: "/usr".into(),
             ..Process::default()
         };
-        check(root.path(), &mounts, &process).map_err(|error| error.to_string())
+        let root = Rootfs::new(root.path(), &mounts);
+        root.check(&process).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -176,6 +203,11 @@ mod tests {
             assert_eq!(checked(&[program], &[]), Ok(()), "{program}");
         }
         assert_eq!(checked(&["true", "PATH=/none:/bin"], &[]), Ok(()));
+    }
+
+    #[test]
+    fn what_an_earlier_version_kept_tells_nothing() {
+        assert_eq!(Rootfs::default().check(&Process::default()).ok(), Some(()));
     }
 
     #[test]
@@ -207,6 +239,7 @@ mod tests {
             ("/usr/bin/text", &["/usr/bin/text"]),
             ("none", &["/usr/local"]),
             ("tool", &[]),
+            ("/run/tool", &[]),
         ] {
             assert_eq!(checked(&[program], mounts), Ok(()), "{program}");
         }

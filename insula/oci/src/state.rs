@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::config::{Kernel, Process};
+use super::executable::Rootfs;
 use super::hooks::Hooks;
 use super::mounts::{CONTAINER, Placed};
 use super::node::{Network, NodeKind};
@@ -48,6 +49,9 @@ pub(super) struct Record {
     pub(super) network: Network,
     /// Its first process.
     pub(super) process: Process,
+    /// Its root on the base.
+    #[serde(default)]
+    pub(super) root: Rootfs,
     /// Its mounts.
     pub(super) mounts: Vec<Placed>,
     /// Its engine's hooks.
@@ -315,6 +319,7 @@ pub(super) mod tests {
             kernel: None,
             network: Network::None,
             process: Process::default(),
+            root: Rootfs::default(),
             mounts: Vec::new(),
             hooks: Hooks::new(),
             base: Base::default(),

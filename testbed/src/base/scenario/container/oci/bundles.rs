@@ -146,6 +146,7 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
         &format!("{release}\n1\n"),
     )?;
     shows_its_files()?;
+    knows_its_programs()?;
     let shell = [RUNTIME, "exec", "--tty", NAME, "sh"];
     let typed = [("# ", "test -t 0 && echo a ter''minal; exit 4\r")];
     let (status, output) = on_terminal(&shell, &typed)?;
@@ -203,6 +204,17 @@ fn shows_its_files() -> Result<(), Finding> {
         &read.as_str(),
         &"of the engine\n",
     )
+}
+
+/// A program that there is not is refused in the words that engines know; one that only the node sees is executed.
+fn knows_its_programs() -> Result<(), Finding> {
+    for (program, why) in [("/no/such", "No such file"), ("/bin", "Permission denied")] {
+        runtime(&["exec", NAME, program])?.refused(&["cannot be executed (exec)", why])?;
+    }
+    let copy = "busybox cp /bin/busybox /run/true";
+    runtime(&["exec", NAME, "sh", "-c", copy])?.with_status(0)?;
+    let executed = runtime(&["exec", NAME, "/run/true"])?.with_status(0)?;
+    assert_equal("what it prints", &executed.as_str(), &"")
 }
 
 /// What is refused leaves nothing behind, and is told where the engine looks.

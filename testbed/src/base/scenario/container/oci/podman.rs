@@ -277,7 +277,14 @@ fn joined_and_stopped(release: &str) -> Result<(), Finding> {
     )?;
     let output = podman_with("its input\n", &["exec", "-i", "web", "cat"])?.with_status(0)?;
     assert_equal("its input", &output.as_str(), &"its input\n")?;
-    podman_with("", &["exec", "web", "/no/such"])?.refused(&[])?;
+    for (program, status, why) in [
+        ("/no/such", 127, "No such file"),
+        ("/etc", 126, "Permission denied"),
+    ] {
+        let ended = podman_with("", &["exec", "web", program])?;
+        assert_equal(program, &ended.status, &Some(status))?;
+        ended.refused(&[why])?;
+    }
     podman(&["stop", "-t", "60", "web"])?;
     let logs = podman(&["logs", "web"])?;
     // The signal was for it alone.

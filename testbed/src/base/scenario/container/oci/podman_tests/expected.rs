@@ -43,11 +43,6 @@ pub(super) const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "it expects that three containers start within 20 seconds",
     ),
     (
-        "075-exec",
-        "podman exec - basic test",
-        "a program is looked for by the node, whose words are \"Permission denied\"; the status is the same",
-    ),
-    (
         "200-pod",
         "podman pod top - containers in different PID namespaces",
         "`podman top` shows what stands for a container",
