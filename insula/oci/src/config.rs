@@ -61,6 +61,17 @@ pub(super) struct Process {
     pub(super) oom_score_adj: Option<i32>,
 }
 
+/// Capability of who may mount.
+const MOUNTS: &str = "CAP_SYS_ADMIN";
+
+impl Process {
+    /// Whether it, or what it executes, may mount something.
+    pub(super) fn may_mount(&self) -> bool {
+        let capabilities = self.capabilities.as_ref();
+        capabilities.is_none_or(|sets| sets.bounding.iter().any(|one| one == MOUNTS))
+    }
+}
+
 /// Names of capabilities, in the sets of capabilities(7).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]

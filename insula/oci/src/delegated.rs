@@ -126,7 +126,7 @@ pub(super) fn exec(
         let ran = runtime.run_passing(&words.words(), descriptors, true);
         return Ok(exit_code(ran?));
     };
-    record.root.check(&described)?;
+    record.check_program(&described)?;
     prepend(&passed, &mut process, &record.node);
     let file = ProcessFile::new(record)?;
     let words = file.describe(&words, &process, &PROCESS);

@@ -57,7 +57,7 @@ pub(super) fn exec(
         Some(found) => found,
         None => of_options(arguments, record)?,
     };
-    record.root.check(&process)?;
+    record.check_program(&process)?;
     restrictions::of(&process)?;
     let passed = Passed::of(arguments);
     let root = engine_view::root_of(record).map_err(|error| has_ended(record, error))?;

@@ -207,7 +207,11 @@ mod tests {
 
     #[test]
     fn what_an_earlier_version_kept_tells_nothing() {
-        assert_eq!(Rootfs::default().check(&Process::default()).ok(), Some(()));
+        let process = Process {
+            args: vec!["/none".into()],
+            ..Process::default()
+        };
+        assert!(Rootfs::default().check(&process).is_ok());
     }
 
     #[test]

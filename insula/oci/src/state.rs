@@ -71,6 +71,18 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Checks that there is the program of a further process, unless the container may have mounted something over
+    /// its files.
+    ///
+    /// # Errors
+    /// As of [`Rootfs::check`].
+    pub(super) fn check_program(&self, process: &Process) -> Result<(), Error> {
+        match self.process.may_mount() || process.may_mount() {
+            true => Ok(()),
+            false => self.root.check(process),
+        }
+    }
+
     /// Whether its processes are the proxies of a lightweight kernel's: see [`delegated`](super::delegated).
     pub(super) fn is_delegated(&self) -> bool {
         self.kind == NodeKind::Lightweight
@@ -308,6 +320,7 @@ fn unreadable(path: &Path, error: impl Into<insula_base::error::Source>) -> Erro
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::config::Capabilities;
 
     /// A record with that id.
     pub(in super::super) fn record(id: &str) -> Record {
@@ -329,6 +342,31 @@ pub(super) mod tests {
             member: None,
             kind: NodeKind::Linux,
         }
+    }
+
+    #[test]
+    fn only_where_nothing_can_be_mounted_it_is_known_what_there_is() {
+        let root = tempfile::tempdir().unwrap();
+        let with = |names: &[&str]| Process {
+            args: vec!["/none".into()],
+            capabilities: Some(Capabilities {
+                bounding: names.iter().map(|&name| name.into()).collect(),
+                ..Capabilities::default()
+            }),
+            ..Process::default()
+        };
+        let (usual, privileged) = (with(&["CAP_CHOWN"]), with(&["CAP_SYS_ADMIN"]));
+        let check = |first: &Process, further: &Process| {
+            let record = Record {
+                root: Rootfs::new(root.path(), &[]),
+                process: first.clone(),
+                ..record("web")
+            };
+            record.check_program(further).is_ok()
+        };
+        assert!(!check(&usual, &usual));
+        assert!(check(&privileged, &usual) && check(&usual, &privileged));
+        assert!(check(&Process::default(), &usual));
     }
 
     #[test]
