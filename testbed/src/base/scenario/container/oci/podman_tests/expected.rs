@@ -43,6 +43,16 @@ pub(super) const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "it expects that three containers start within 20 seconds",
     ),
     (
+        "160-volumes",
+        "podman volume: exec/noexec",
+        "what is mounted is looked at by the node, in whose words the program is refused; the status is the same",
+    ),
+    (
+        "160-volumes",
+        "podman volume type=tmpfs",
+        "memory that the engine mounts is the base's, and the container's by virtiofs, as its other files",
+    ),
+    (
         "200-pod",
         "podman pod top - containers in different PID namespaces",
         "`podman top` shows what stands for a container",
