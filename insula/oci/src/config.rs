@@ -62,13 +62,13 @@ pub(super) struct Process {
 }
 
 /// Capability of who may mount.
-const MOUNTS: &str = "CAP_SYS_ADMIN";
+const MOUNTING: &str = "CAP_SYS_ADMIN";
 
 impl Process {
     /// Whether it, or what it executes, may mount something.
     pub(super) fn may_mount(&self) -> bool {
         let capabilities = self.capabilities.as_ref();
-        capabilities.is_none_or(|sets| sets.bounding.iter().any(|one| one == MOUNTS))
+        capabilities.is_none_or(|sets| sets.bounding.iter().any(|one| one == MOUNTING))
     }
 }
 

@@ -136,6 +136,7 @@ impl Bundle {
         self.root().check(process)
     }
 
+    /// Its root, in which its programs are looked for.
     pub(super) fn root(&self) -> Rootfs {
         Rootfs::new(&self.rootfs, &self.config.mounts)
     }

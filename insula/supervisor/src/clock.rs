@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use insula_agent::frame::{self, Reader};
 use insula_agent::{ClockAnswer, ClockRequest, Request};
-use insula_driver::{Driver, DriverError};
+use insula_driver::Driver;
 use insula_node::monitor_state::tsc_offset;
 use insula_node::{Handle, NodeRecord, clock_now_in_node, connect_to_agent};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -50,17 +50,18 @@ impl ClockSync {
     pub(super) fn start(driver: &Arc<Driver>, handle: &Handle, journal: &Journal) -> Option<Self> {
         handle.record.as_ref().filter(|record| is_kept(record))?;
         let (driver, journal) = (Arc::clone(driver), journal.clone());
-        let offset = tsc_offset(handle);
-        let failed = |error: DriverError| journal.error(&format!("its clock is not kept: {error}"));
-        let counter = Counter {
-            node: handle.info.id,
-            offset: offset.map_err(failed).ok()?,
-        };
+        let node = handle.info.id;
+        let offset = tsc_offset(handle).map_err(|error| error.to_string());
         let ended = Arc::new(EventFd::new().ok()?);
         let until = Arc::clone(&ended);
         let keep = move || {
-            if let Err(error) = keep(&driver, counter, &until) {
-                journal.error(&format!("its clock is not kept: {}", error.desc()));
+            let kept = offset.and_then(|offset| {
+                let kept = keep(&driver, Counter { node, offset }, &until);
+                kept.map_err(|error| error.desc().to_owned())
+            });
+            // Told once a run: what has failed is not tried again.
+            if let Err(why) = kept {
+                journal.error(&format!("its clock is not kept: {why}"));
             }
         };
         // Without a thread it has its clock all the same.
