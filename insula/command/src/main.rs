@@ -32,6 +32,7 @@ mod servers;
 mod snapshot;
 mod stats;
 mod supervise;
+mod targets;
 mod top;
 mod upgrade;
 mod version;
@@ -44,10 +45,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use insula_base::root::Root;
 use insula_driver::Driver;
-use insula_driver::name::Name;
 use insula_node::Handle;
 
-use cli::{AllOf, Cli, Command, Kill, Nodes, Remove, Stop, operands};
+use cli::{Cli, Command, Kill, Nodes, Remove, Stop, operands};
+use targets::Targets;
 
 /// An error to print; its text is complete in itself.
 type Failure = Box<dyn Error>;
@@ -91,19 +92,6 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
-    }
-}
-
-/// The nodes and containers of these names; or all nodes that have this.
-fn named(
-    context: &Context,
-    names: Vec<Name>,
-    all: AllOf,
-    has: impl Fn(&Handle) -> bool,
-) -> Result<Vec<Name>, Failure> {
-    match all.all {
-        true => node::names(context, has),
-        false => Ok(names),
     }
 }
 
@@ -155,43 +143,43 @@ fn dispatch(context: &Context, command: Command) -> Result<ExitCode, Failure> {
         Command::Events(options) => events::events(context, &options)?,
         Command::Inspect(options) => node::inspect(context, &options)?,
         Command::Stop(Stop { names, all, time }) => {
-            let names = named(context, names, all, |node| !node.is_stopped())?;
-            return node::each(&names, |name| node::stop(context, name, time));
+            let targets = Targets::nodes(context, names, all, |node| !node.is_stopped())?;
+            return targets.each(|name| node::stop(context, name, time));
         }
         Command::Kill(Kill { names, all, signal }) => {
-            let names = named(context, names, all, |node| !node.is_stopped())?;
-            return node::each(&names, |name| node::kill(context, name, signal.0));
+            let targets = Targets::nodes(context, names, all, |node| !node.is_stopped())?;
+            return targets.each(|name| node::kill(context, name, signal.0));
         }
         Command::Wait(options) => wait::wait(context, &options.names)?,
         Command::Pause(Nodes { names, all }) => {
-            let names = named(context, names, all, node::can_be_paused)?;
-            return node::each(&names, |name| node::pause(context, name));
+            let targets = Targets::nodes(context, names, all, node::can_be_paused)?;
+            return targets.each(|name| node::pause(context, name));
         }
         Command::Resume(Nodes { names, all }) => {
-            let names = named(context, names, all, Handle::is_paused)?;
-            return node::each(&names, |name| node::resume(context, name));
+            let targets = Targets::nodes(context, names, all, Handle::is_paused)?;
+            return targets.each(|name| node::resume(context, name));
         }
         Command::Start(Nodes { names, all }) => {
-            let mut names = named(context, names, all, node::can_be_started)?;
+            let mut targets = Targets::nodes(context, names, all, node::can_be_started)?;
             if all.all {
-                names.extend(create::names(context)?);
+                targets.extend(create::names(context)?);
             }
-            return node::each(&names, |name| node::start(context, name));
+            return targets.each(|name| node::start(context, name));
         }
         Command::Rename { name, new } => node::rename(context, &name, &new)?,
         Command::Restart { nodes, time } => {
-            let names = named(context, nodes.names, nodes.all, |_| true)?;
-            return node::each(&names, |name| node::restart(context, name, time));
+            let targets = Targets::nodes(context, nodes.names, nodes.all, |_| true)?;
+            return targets.each(|name| node::restart(context, name, time));
         }
         Command::Update(options) => node::update(context, &options)?,
         Command::Rm(Remove { names, all, force }) => {
-            let mut names = named(context, names, all, |node| {
+            let mut targets = Targets::nodes(context, names, all, |node| {
                 force || node.is_stopped() && !node.is_restarting()
             })?;
             if all.all {
-                names.extend(create::names(context)?);
+                targets.extend(create::names(context)?);
             }
-            return node::each(&names, |name| node::remove(context, name, force));
+            return targets.each(|name| node::remove(context, name, force));
         }
         Command::Prune { filter, .. } => return prune::prune(context, &filter),
         Command::Port(options) => port::port(context, &options)?,

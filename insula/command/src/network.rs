@@ -6,7 +6,7 @@ use insula_driver::name::Name;
 use insula_node::networks::{self, NetworkRequest, NetworkView};
 
 use super::cli::{Network, NetworkCreate};
-use super::node::each;
+use super::targets::Targets;
 use super::{Context, Failure, output};
 use crate::report::{Align, Table};
 
@@ -17,9 +17,8 @@ pub(super) fn network(context: &Context, command: Network) -> Result<ExitCode, F
         Network::Inspect { names, .. } => inspect(context, &names)?,
         Network::Rm { names } => {
             let driver = context.driver()?;
-            return each(&names, |name| {
-                Ok(networks::remove(&driver, &context.root, name)?)
-            });
+            return Targets::named(names)
+                .each(|name| Ok(networks::remove(&driver, &context.root, name)?));
         }
         Network::Prune => return prune(context),
     }
@@ -65,9 +64,7 @@ fn prune(context: &Context) -> Result<ExitCode, Failure> {
     let names = unused
         .map(|one| one.name.parse())
         .collect::<Result<Vec<Name>, _>>()?;
-    each(&names, |name| {
-        Ok(networks::remove(&driver, &context.root, name)?)
-    })
+    Targets::listed(names).each(|name| Ok(networks::remove(&driver, &context.root, name)?))
 }
 
 fn table(networks: &[NetworkView]) -> Table {

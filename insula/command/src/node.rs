@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use insula_base::error::Error;
 use insula_driver::Driver;
-use insula_driver::name::{self, Missing, Name};
+use insula_driver::name::{Missing, Name};
 use insula_exec::agent::set_clock;
 use insula_exec::container::ContainerView;
 use insula_image::Files;
@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use super::cli::{Attach, Inspect, NewNode, Run, Update};
 use super::create::CreatedDetails;
+use super::targets::is_gone;
 use super::{Context, Failure, attach, container, create, output, snapshot};
 use crate::report::{Align, Table, duration};
 use details::NodeDetails;
@@ -224,24 +225,6 @@ pub(super) fn inspect(context: &Context, options: &Inspect) -> Result<(), Failur
     output::json(&shown.collect::<Result<Vec<_>, Failure>>()?)
 }
 
-/// Does the same to each node; continues after a failure, and reports it by the exit status.
-pub(super) fn each(
-    names: &[Name],
-    action: impl Fn(&Name) -> Result<(), Failure>,
-) -> Result<ExitCode, Failure> {
-    let mut status = ExitCode::SUCCESS;
-    for name in names {
-        match action(name) {
-            Ok(()) => output::line(name.as_str())?,
-            Err(failure) => {
-                output::print_error(failure.as_ref());
-                status = ExitCode::FAILURE;
-            }
-        }
-    }
-    Ok(status)
-}
-
 pub(super) fn stop(context: &Context, name: &Name, time_s: u32) -> Result<(), Failure> {
     if let Some(container) = container::find(context, name)? {
         return container::stop(context, &container, time_s);
@@ -270,7 +253,11 @@ pub(super) fn restart(context: &Context, name: &Name, time_s: u32) -> Result<(),
     let handle = node::find(&driver, name)?;
     if !handle.is_stopped() {
         node::check_restart(&driver, &context.root, &handle)?;
-        stop(context, name, time_s)?;
+        stop(context, name, time_s).or_else(|failure| match is_gone(&failure) {
+            // It has ended meanwhile; if it was removed, that is found below.
+            true => Ok(()),
+            false => Err(failure),
+        })?;
     }
     Ok(supervisor::restart(&driver, &context.root, name)?)
 }
@@ -313,17 +300,6 @@ pub(super) fn update(context: &Context, options: &Update) -> Result<(), Failure>
         true => output::json(&view),
         false => output::line(&view.name),
     }
-}
-
-/// Names of all nodes that have this.
-pub(super) fn names(
-    context: &Context,
-    has: impl Fn(&Handle) -> bool,
-) -> Result<Vec<Name>, Failure> {
-    let handles = node::all(&context.driver()?)?;
-    let names = handles.iter().filter(|handle| has(handle));
-    let names = names.map(|handle| name::text(&handle.info.name).parse());
-    Ok(names.collect::<Result<_, _>>()?)
 }
 
 /// Whether its isolation lets it be paused.

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use insula_driver::name::Name;
 use insula_node::{Handle, NodeView};
 
-use super::node::{each, observe_all, remove};
+use super::node::{observe_all, remove};
 use super::ps::{Filter, Filters};
+use super::targets::Targets;
 use super::{Context, Failure, container, create, image};
 
 /// State of a container that does not run any more.
@@ -27,7 +28,7 @@ pub(super) fn prune(context: &Context, filters: &[Filter]) -> Result<ExitCode, F
     let containers = containers.into_iter().map(|one| Ok(one.record.name));
     let nodes = nodes.iter().map(|node| node.name.parse());
     let names = containers.chain(nodes).collect::<Result<Vec<Name>, _>>()?;
-    each(&names, |name| remove(context, name, false))
+    Targets::listed(names).each(|name| remove(context, name, false))
 }
 
 /// Removes all images of which there is no node, and prints their names.
@@ -41,5 +42,5 @@ pub(super) fn prune_images(context: &Context) -> Result<ExitCode, Failure> {
     };
     let mut names = image::names(&driver)?;
     names.retain(|name| !is_used(name));
-    each(&names, |name| image::remove(context, name))
+    Targets::listed(names).each(|name| image::remove(context, name))
 }

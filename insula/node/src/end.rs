@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use insula_abi as abi;
 use insula_base::error::{Error, Kind};
 use insula_base::root::Root;
-use insula_driver::name::Name;
+use insula_driver::name::{Missing, Name};
 use insula_driver::{CallError, Driver};
 use nix::errno::Errno;
 
@@ -16,7 +16,7 @@ use super::findings::forget_findings;
 use super::power_button::press;
 use super::shared_core::keep_off_shared_core;
 use super::unused_disks::remove_unused_disks;
-use super::view::{Handle, find};
+use super::view::{Handle, find, is_gone, unknown};
 
 /// Interval at which a node that was asked to power off is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -214,6 +214,9 @@ fn running(name: &Name) -> Error {
 
 /// The module has refused; `action` is a participle.
 fn failed(name: &Name, action: &str, error: CallError) -> Error {
+    if is_gone(error) {
+        return unknown(&Missing::among(name.as_str(), []));
+    }
     Error::new(format!("the node '{name}' could not be {action}"))
         .because(error)
         .hint("`insula ps -a` shows its state")

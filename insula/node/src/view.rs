@@ -249,7 +249,7 @@ pub fn all(driver: &Driver) -> Result<Vec<Handle>, Error> {
 }
 
 /// Whether the module's error means that the node was removed.
-fn is_gone(error: CallError) -> bool {
+pub(super) fn is_gone(error: CallError) -> bool {
     matches!(error.errno, Errno::ENOENT | Errno::ENODEV | Errno::ENODATA)
 }
 
