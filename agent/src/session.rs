@@ -38,6 +38,8 @@ pub(crate) fn run(
         Ok(program) => program,
         Err(error) => return Ok(send(&sink, &Output::Refused(&error.to_string()))?),
     };
+    // Says that it is started. The command may have left.
+    let _ = send(&sink, &Output::Taken(0));
     let pid = Pid::from_child(&program.child);
     let end = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?);
     let forwarders = [

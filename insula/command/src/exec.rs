@@ -39,6 +39,7 @@ pub(super) fn exec(context: &Context, options: &Exec) -> Result<ExitCode, Failur
             directory: options.workdir.clone(),
             interactive: options.interactive && !options.detach,
             terminal: options.tty,
+            started: None,
             detach_keys: options.detach_keys.clone(),
         };
         return Ok(match options.detach {
@@ -105,7 +106,10 @@ pub(super) fn run_once(context: &Context, mut options: Run) -> Result<ExitCode, 
             network: None,
         },
     )?;
-    node::remove(&context.driver()?, &name, true)?;
+    match node::remove(&context.driver()?, &name, true) {
+        Err(error) if error.kind != Kind::NoNode => output::note(&error.to_string()),
+        _ => {}
+    }
     Ok(refused(&failure))
 }
 
@@ -153,6 +157,7 @@ pub(super) fn console(
         directory: None,
         interactive: true,
         terminal: true,
+        started: None,
         detach_keys,
     };
     Ok(in_node(&driver, &request))

@@ -47,7 +47,7 @@ pub(super) fn create(
     let made = stand_in::start_guard(&record).and_then(|_guard| {
         start_node(driver, &record)?;
         let words = passed.announced(&bundle.words(arguments, &record));
-        let descriptors = passed.mappings(descriptor(driver, &record.node)?)?;
+        let descriptors = passed.mappings(descriptor(driver, &record.node)?, [])?;
         runtime.run_passing(&words.words(), descriptors, arguments.verb == "run")
     });
     let is_kept = made.as_ref().is_ok_and(ExitStatus::success);
@@ -120,7 +120,7 @@ pub(super) fn exec(
     let driver = Driver::open()?;
     let passed = Passed::of(arguments);
     let words = passed.announced(arguments);
-    let descriptors = passed.mappings(descriptor(&driver, &record.node)?)?;
+    let descriptors = passed.mappings(descriptor(&driver, &record.node)?, [])?;
     let Some((mut process, described)) = exec::described(arguments)? else {
         let words = words.with_program(&own_words(&passed, &record.node));
         let ran = runtime.run_passing(&words.words(), descriptors, true);

@@ -13,8 +13,9 @@ use super::arguments::Arguments;
 use super::config::{Process, User};
 use super::passed::Passed;
 use super::runtime::Runtime;
+use super::started::Started;
 use super::state::{Record, State};
-use super::{engine_view, exit_code, own_words, pause, restrictions, rewrite};
+use super::{engine_view, exit_code, own_words, pause, restrictions, rewrite, started};
 
 /// Options that say what is to be run; the process's file says it for the ordinary runtime.
 const REPLACED: [&str; 17] = [
@@ -38,8 +39,10 @@ const REPLACED: [&str; 17] = [
 ];
 /// The option that names such a file.
 pub(super) const PROCESS: [&str; 2] = ["--process", "-p"];
-/// Key of the container's process, in the file of the one that stands for it.
+/// Keys of the container's process, in the file of the one that stands for it, and of the descriptor by which that tells that
+/// it has been started.
 const CONTAINER: &str = "container";
+const STARTED: &str = "started";
 /// The words for a terminal.
 const TERMINAL: [&str; 2] = ["--tty", "-t"];
 
@@ -59,17 +62,22 @@ pub(super) fn exec(
     };
     record.check_program(&process)?;
     restrictions::of(&process)?;
-    let passed = Passed::of(arguments);
+    let passed = Passed::of(arguments).and_another();
     let root = engine_view::root_of(record).map_err(|error| has_ended(record, error))?;
-    let root = passed.mappings(root)?;
+    let (started, writer) = Started::pipe().map_err(|error| no_pipe(record, error))?;
+    let descriptors = passed.mappings(root, [writer])?;
     let file = ProcessFile::new(record)?;
     let own = own_words(&["exec", &record.id, &file.path.to_string_lossy()])?;
     let found = found.as_object().cloned().unwrap_or_default();
     let mut value = rewrite::process(&found, &process.env, &in_root(&passed, &own));
     value[CONTAINER] = json!(process);
+    value[STARTED] = json!(passed.last());
     let announced = passed.announced(&arguments.with_id_only());
     let described = file.describe(&announced, &value, &REPLACED);
-    let ran = described.and_then(|words| runtime.run_passing(&words.words(), root, true));
+    let ran = described.and_then(|words| runtime.run_passing(&words.words(), descriptors, true));
+    if is_in_background(arguments, &ran) {
+        started.wait();
+    }
     file.forget(arguments, &ran);
     Ok(exit_code(ran?))
 }
@@ -108,11 +116,15 @@ impl ProcessFile {
 
     /// Removes it. A process that was started and not waited for has read it, or is about to.
     pub(super) fn forget(self, arguments: &Arguments, ran: &Result<ExitStatus, Error>) {
-        let is_detached = arguments.has(&["--detach", "-d"]);
-        if !is_detached || !ran.as_ref().is_ok_and(ExitStatus::success) {
+        if !is_in_background(arguments, ran) {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether the process was started, and goes on.
+fn is_in_background(arguments: &Arguments, ran: &Result<ExitStatus, Error>) -> bool {
+    arguments.has(&["--detach", "-d"]) && ran.as_ref().is_ok_and(ExitStatus::success)
 }
 
 /// The process of the file that the command line names, if it names one.
@@ -124,16 +136,19 @@ pub(super) fn described(arguments: &Arguments) -> Result<Option<(Value, Process)
     file.map(|file| read(Path::new(file))).transpose()
 }
 
-/// The process of a file that [`exec`] has written, which is removed.
+/// The process of a file that [`exec`] has written, which is removed; and where it is told that it has been started.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn take(path: &Path) -> Result<Process, Error> {
+pub(super) fn take(path: &Path) -> Result<(Process, File), Error> {
     let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
     let _ = fs::remove_file(path);
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| unreadable(path, error))?;
-    let process = serde_json::from_value(value[CONTAINER].clone());
-    process.map_err(|error| unreadable(path, error))
+    let read = |error| unreadable(path, error);
+    let process = serde_json::from_value(value[CONTAINER].clone()).map_err(read)?;
+    let number = serde_json::from_value(value[STARTED].clone()).map_err(read)?;
+    let started = started::inherited(number).map_err(|error| unreadable(path, error))?;
+    Ok((process, started))
 }
 
 fn read(path: &Path) -> Result<(Value, Process), Error> {
@@ -186,6 +201,12 @@ fn user_of(text: &str) -> Result<User, Error> {
 
 fn has_ended(record: &Record, error: io::Error) -> Error {
     Error::new(format!("the container '{}' has ended", record.id))
+        .because(error)
+        .untouched()
+}
+
+fn no_pipe(record: &Record, error: io::Error) -> Error {
+    Error::new(format!("no process can join the container '{}'", record.id))
         .because(error)
         .untouched()
 }

@@ -45,6 +45,7 @@ mod runtime;
 mod shared_root;
 mod stand_in;
 mod start;
+mod started;
 mod state;
 mod update;
 mod view;

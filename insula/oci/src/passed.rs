@@ -1,5 +1,5 @@
 //! What a process of the ordinary runtime inherits beside its standard streams: a descriptor of what it is to work with, and
-//! one of the program that it executes, `insula-proxy`, since a container has neither.
+//! one of the program that it executes, `insula-proxy`, since a container has neither; and one more where it is to tell something.
 //!
 //! The program is a copy in memory, which nobody can write.
 
@@ -19,8 +19,6 @@ use super::arguments::Arguments;
 const PRESERVE: &str = "--preserve-fds";
 /// The first of them.
 const FIRST: i32 = 3;
-/// Number of those that this adds.
-const ADDED: i32 = 2;
 /// Seals of a program that nobody is to change.
 const SEALS: SealFlags = SealFlags::SEAL
     .union(SealFlags::SHRINK)
@@ -31,6 +29,8 @@ const SEALS: SealFlags = SealFlags::SEAL
 pub(super) struct Passed {
     /// Number of the first of ours.
     first: i32,
+    /// How many are ours.
+    count: i32,
 }
 
 impl Passed {
@@ -40,12 +40,24 @@ impl Passed {
         let given = given.and_then(|count| count.to_string_lossy().parse::<u16>().ok());
         Self {
             first: FIRST + i32::from(given.unwrap_or_default()),
+            count: 2,
         }
+    }
+
+    /// With one more.
+    pub(super) fn and_another(self) -> Self {
+        let count = self.count + 1;
+        Self { count, ..self }
+    }
+
+    /// Number of the last.
+    pub(super) fn last(&self) -> i32 {
+        self.first + self.count - 1
     }
 
     /// The command line that says how many they are.
     pub(super) fn announced(&self, arguments: &Arguments) -> Arguments {
-        let count = OsString::from((self.first - FIRST + ADDED).to_string());
+        let count = OsString::from((self.first - FIRST + self.count).to_string());
         arguments.with_option(PRESERVE, &count, &[PRESERVE])
     }
 
@@ -61,13 +73,17 @@ impl Passed {
         [program].into_iter().chain(arguments).collect()
     }
 
-    /// The descriptors themselves, given that of what the process is to work with.
+    /// The descriptors themselves, given that of what the process is to work with, and the others behind the program's.
     ///
     /// # Errors
     /// The program cannot be copied.
-    pub(super) fn mappings(&self, descriptor: OwnedFd) -> Result<Vec<FdMapping>, Error> {
-        let descriptors = [descriptor, sealed_proxy()?];
-        let mappings = descriptors.into_iter().zip(self.first..);
+    pub(super) fn mappings(
+        &self,
+        descriptor: OwnedFd,
+        others: impl IntoIterator<Item = OwnedFd>,
+    ) -> Result<Vec<FdMapping>, Error> {
+        let descriptors = [descriptor, sealed_proxy()?].into_iter().chain(others);
+        let mappings = descriptors.zip(self.first..);
         Ok(mappings
             .map(|(parent_fd, child_fd)| FdMapping {
                 parent_fd,
@@ -115,5 +131,6 @@ mod tests {
         let (behind, count) = passed(&["create", "--preserve-fds=3", "web"]);
         assert_eq!((behind.number(), count.as_str()), (6, "5"));
         assert_eq!(behind.words(&["web"]), ["/proc/self/fd/7", "web"]);
+        assert_eq!((behind.last(), behind.and_another().last()), (7, 8));
     }
 }

@@ -4,6 +4,7 @@
 //! The node ends with it, whatever ends it: a second process, the guard, waits for that.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -90,13 +91,14 @@ fn run_on_node(driver: &Driver, record: &Record, began_tsc: u64) -> Result<ExitC
 /// # Errors
 /// Why it has failed.
 pub fn join(id: &str, file: &Path) -> Result<ExitCode, Error> {
-    let process = exec::take(file)?;
+    let (process, started) = exec::take(file)?;
     let record = record_of(id)?;
     let driver = Driver::open()?;
     wait_for_node(&driver, &record.node)?;
     wait_for_container(&driver, &record);
     let restrictions = restrictions::of(&process)?;
-    execute(&driver, &record, (&process, &restrictions), None)
+    let later = Enters::Later(&started);
+    execute(&driver, &record, (&process, &restrictions), later)
 }
 
 /// Waits for the node of a container that has just been started, or created.
@@ -211,7 +213,7 @@ fn run_first(driver: &Driver, record: &Record, root: &str) -> Result<ExitCode, E
         share: inside.share,
     };
     let first = (&record.process, &inside.restrictions);
-    match execute(driver, record, first, Some(begins)) {
+    match execute(driver, record, first, Enters::First(begins)) {
         // Who reads the output has left, as with `podman run | head`.
         Err(error) if error.kind == Kind::Output => Err(error),
         Err(error) => Err(end_of(driver, &record.node).unwrap_or(error)),
@@ -229,12 +231,20 @@ fn no_network(name: &Name) -> Error {
     Error::new(format!("the node '{name}' has no network")).nothing_kept()
 }
 
-/// Runs a process of a container, which begins with its first.
+/// How a process comes into a container.
+enum Enters<'a> {
+    /// The container begins with it.
+    First(Begins<'a>),
+    /// It joins the others; a byte is written there when it has been started.
+    Later(&'a File),
+}
+
+/// Runs a process of a container.
 fn execute(
     driver: &Driver,
     record: &Record,
     (process, restrictions): (&Process, &Restrictions),
-    begins: Option<Begins<'_>>,
+    enters: Enters<'_>,
 ) -> Result<ExitCode, Error> {
     let words: Vec<_> = process.args.iter().map(OsString::from).collect();
     let variables = process.env.iter().filter_map(|one| one.split_once('='));
@@ -244,6 +254,10 @@ fn execute(
     let user = user(&process.user);
     let at = Location::Node(record.node.clone());
     let folder = process.cwd.as_os_str();
+    let (begins, started) = match enters {
+        Enters::First(begins) => (Some(begins), None),
+        Enters::Later(started) => (None, Some(started)),
+    };
     let request = AgentExec {
         at: &at,
         container: Some(&record.name),
@@ -257,6 +271,7 @@ fn execute(
         interactive: true,
         terminal: process.terminal,
         detach_keys: DetachKeys::none(),
+        started,
     };
     let ended = agent::exec(driver, &request)?;
     Ok(ExitCode::from(ended.status()))

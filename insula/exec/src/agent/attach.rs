@@ -53,6 +53,7 @@ pub enum AttachEnd {
 pub fn attach(driver: &Driver, request: &AgentAttach<'_>) -> Result<AttachEnd, Error> {
     let at = Location::Node(request.node.clone());
     let session = Session {
+        started: None,
         at: &at,
         interactive: request.interactive,
         terminal: request.terminal,

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct AgentExec<'a> {
     pub terminal: bool,
     /// Keys that detach from that terminal.
     pub detach_keys: DetachKeys,
+    /// Where a byte is written when it has been started, or has failed to.
+    pub started: Option<&'a File>,
 }
 
 /// A container that begins with a program, and ends with it.
@@ -75,6 +78,7 @@ pub fn exec(driver: &Driver, request: &AgentExec<'_>) -> Result<ExitStatus, Erro
         terminal: request.terminal,
         detach_keys: &request.detach_keys,
         forwards_signals: true,
+        started: request.started,
         refusal: "cannot start the program",
         left_alone: "the program there gets SIGHUP",
     };

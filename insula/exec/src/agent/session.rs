@@ -1,5 +1,6 @@
 //! Being connected to a program in a node: its input, its output and its signals are this process's.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,6 +35,8 @@ pub(super) struct Session<'a> {
     pub(super) detach_keys: &'a DetachKeys,
     /// Whether signals to this process are forwarded.
     pub(super) forwards_signals: bool,
+    /// Where a byte is written when the agent has answered.
+    pub(super) started: Option<&'a File>,
     /// What an agent that refuses the request cannot do.
     pub(super) refusal: &'static str,
     /// What becomes of the program when the connection is lost.
@@ -120,7 +123,9 @@ impl Session<'_> {
         loop {
             let read = reader.read();
             let read = read.map_err(|source| self.connection_failed(source))?;
-            connection.received.fetch_add(1, Ordering::Relaxed);
+            if connection.received.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.tell_started();
+            }
             match read {
                 Some(Output::Stdout(bytes)) => print(&mut stdout, bytes)?,
                 Some(Output::Stderr(bytes)) => print(&mut stderr, bytes)?,
@@ -129,6 +134,13 @@ impl Session<'_> {
                 Some(Output::Refused(reason)) => return Err(self.refused(reason)),
                 None => return Ok(None),
             }
+        }
+    }
+
+    fn tell_started(&self) {
+        if let Some(mut started) = self.started {
+            // Who waits for it may have left.
+            let _ = started.write_all(&[1]);
         }
     }
 

@@ -147,6 +147,7 @@ fn from_create_to_delete(release: &str) -> Result<(), Finding> {
     )?;
     shows_its_files()?;
     knows_its_programs()?;
+    runs_in_the_background()?;
     let shell = [RUNTIME, "exec", "--tty", NAME, "sh"];
     let typed = [("# ", "test -t 0 && echo a ter''minal; exit 4\r")];
     let (status, output) = on_terminal(&shell, &typed)?;
@@ -204,6 +205,24 @@ fn shows_its_files() -> Result<(), Finding> {
         &read.as_str(),
         &"of the engine\n",
     )
+}
+
+/// One that is not waited for is in the node as soon as the runtime has left.
+fn runs_in_the_background() -> Result<(), Finding> {
+    let mut exec = Command::new(RUNTIME);
+    exec.args(["exec", "--detach", NAME, "busybox", "sleep", "4321"]);
+    // Not what this scenario would read to its end.
+    exec.stdout(Stdio::null()).stderr(Stdio::null());
+    let status = exec.stdin(Stdio::null()).status()?;
+    Finding::unless(status.success(), || format!("the runtime's {status}"))?;
+    let kill = r#"status=1
+        for process in /proc/[0-9]*; do
+            case "$(busybox tr '\0' ' ' < $process/cmdline)" in
+            *"sleep 432"1*) kill ${process#/proc/} && status=0 ;;
+            esac
+        done
+        exit $status"#;
+    insula(&["exec", NAME, "sh", "-c", kill]).map(drop)
 }
 
 /// A program that there is not is refused in the words that engines know; one that only the node sees is executed.
