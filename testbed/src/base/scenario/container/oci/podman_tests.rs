@@ -54,6 +54,12 @@ pub(crate) const VOLUMES: Scenario = Scenario {
 /// Those of files that are copied into and out of containers.
 pub(crate) const COPY: Scenario = Scenario {
     name: "podman_tests_cp",
+    machine: Shape {
+        // A test has up to fifteen containers at the same time.
+        cpus: 17,
+        memory_mib: 11264,
+        ..SCENARIO.machine
+    },
     play: |context| play(context, &["065-cp"]),
     ..SCENARIO
 };
