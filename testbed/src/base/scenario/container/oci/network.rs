@@ -88,7 +88,7 @@ fn ip(words: &[&str]) -> Result<(), Finding> {
     run("ip", words).map(drop)
 }
 
-fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
+pub(super) fn run(program: &str, words: &[&str]) -> Result<String, Finding> {
     let mut command = Command::new(program);
     command.args(words);
     Ended::of(command, "")?.with_status(0)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::network::with_podmans;
+use super::network::{run, with_podmans};
 use super::{Ended, RUNTIME, SCENARIO as OCI, with_root};
 use crate::base::support::insula_command::{tell, wait_for};
 use crate::base::{Context, Finding, Scenario, Shape};
@@ -94,11 +94,14 @@ const IMAGES: [&str; 2] = [
     "quay.io/libpod/testimage:00000004",
 ];
 const MAKE_IMAGES: &str = include_str!("podman_tests/images.sh");
+/// Where memory is mounted for all of them. Not below `/run`: there nothing can be copied into a container, which a test does by
+/// the path of podman's storage.
+const MEMORY: &str = "/mnt";
 /// The registry, its folder and its configuration. Nothing is asked of any other one.
 const REGISTRY: &str = "127.0.0.1:5000";
-const FOLDER: &str = "/run/podman-tests";
+const FOLDER: &str = "/mnt/podman-tests";
 const REGISTRY_CONFIG: &str = "version: 0.1
-storage: {filesystem: {rootdirectory: /run/podman-tests/registry}}
+storage: {filesystem: {rootdirectory: /mnt/podman-tests/registry}}
 http: {addr: '127.0.0.1:5000'}
 log: {accesslog: {disabled: true}, level: error}
 ";
@@ -108,13 +111,13 @@ const REGISTRIES: (&str, &str) = (
 );
 const STORAGE: (&str, &str) = (
     "/etc/containers/storage.conf",
-    "[storage]\ndriver = \"vfs\"\nrunroot = \"/run/podman-tests/run\"\ngraphroot = \"/run/podman-tests/storage\"\n",
+    "[storage]\ndriver = \"vfs\"\nrunroot = \"/mnt/podman-tests/run\"\ngraphroot = \"/mnt/podman-tests/storage\"\n",
 );
 /// Where podman is told which runtime it has. There is neither systemd nor its journal.
 const ENGINE: &str = "/etc/containers/containers.conf";
 /// What the tests call as podman, and its text: pods without a control group for their containers', which may use no device
 /// in podman 4.3 without systemd, by whatever runtime.
-const PODMAN: &str = "/run/podman-tests/podman";
+const PODMAN: &str = "/mnt/podman-tests/podman";
 const WITHOUT_GROUP: &str = r#"#!/bin/sh
 if [ "$1 $2" = "pod create" ]; then
     shift 2
@@ -131,14 +134,15 @@ fn play(context: &Context, files: &[&str]) -> Result<(), Finding> {
         let played = with_podmans(|| with_images(|| compare(files)));
         let configured = [REGISTRIES.0, STORAGE.0, ENGINE];
         configured.iter().try_for_each(fs::remove_file)?;
-        fs::remove_dir_all(FOLDER)?;
+        run("umount", &[MEMORY])?;
         played
     })
 }
 
 /// Plays something while there is a registry with the images.
 fn with_images(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Finding> {
-    fs::create_dir_all(FOLDER)?;
+    run("mount", &["-t", "tmpfs", "tmpfs", MEMORY])?;
+    fs::create_dir(FOLDER)?;
     for (path, text) in [REGISTRIES, STORAGE] {
         fs::write(path, text)?;
     }
@@ -203,14 +207,14 @@ fn compare(files: &[&str]) -> Result<(), Finding> {
     let mut own = Outcome::default();
     for file in files {
         let began = Instant::now();
-        let of_file = run(file, ".*")?;
+        let of_file = run_tests(file, ".*")?;
         tell(began, &format!("{file}: {}", of_file.summary()));
         own.add_all(of_file);
     }
     use_runtime(CRUN)?;
     let mut cruns = Outcome::default();
     for (file, name) in &own.failed {
-        cruns.add_all(run(file, &format!("^{} *$", quoted(name)))?);
+        cruns.add_all(run_tests(file, &format!("^{} *$", quoted(name)))?);
     }
     println!(
         "{}: {}, of those crun passes {}",
@@ -261,7 +265,7 @@ impl Outcome {
 }
 
 /// Plays the tests of a file whose names match, and prints what they say.
-fn run(file: &str, names: &str) -> Result<Outcome, Finding> {
+fn run_tests(file: &str, names: &str) -> Result<Outcome, Finding> {
     let mut tests = Command::new("bats")
         .args(["--tap", "--filter", names, &format!("{file}.bats")])
         .env("PODMAN", PODMAN)

@@ -26,6 +26,7 @@ bin:x:1:1:bin:/bin:/sbin/nologin
 daemon:x:2:2:daemon:/sbin:/sbin/nologin
 nobody:x:65534:65534:nobody:/:/sbin/nologin
 EOF
+echo NAME=testimage > "$root"/etc/os-release
 cat > "$root"/etc/group <<'EOF'
 root:x:0:root
 bin:x:1:root,bin,daemon
