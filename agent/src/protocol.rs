@@ -187,8 +187,8 @@ pub enum Output<'a> {
     /// Standard error.
     #[serde(borrow)]
     Stderr(#[serde(with = "serde_bytes")] &'a [u8]),
-    /// It has read this number of bytes of its standard input, or will never read them. The first message of a program that
-    /// was started says 0.
+    /// It has read this number of bytes of its standard input, or will never read them. With 0, as the first message of a
+    /// program that the request has started, it says no more than that.
     Taken(u32),
     /// It has exited. Nothing follows.
     Ended(ExitStatus),

@@ -144,9 +144,9 @@ pub(super) fn take(path: &Path) -> Result<(Process, File), Error> {
     let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
     let _ = fs::remove_file(path);
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| unreadable(path, error))?;
-    let read = |error| unreadable(path, error);
-    let process = serde_json::from_value(value[CONTAINER].clone()).map_err(read)?;
-    let number = serde_json::from_value(value[STARTED].clone()).map_err(read)?;
+    let damaged = |error| unreadable(path, error);
+    let process = serde_json::from_value(value[CONTAINER].clone()).map_err(damaged)?;
+    let number = serde_json::from_value(value[STARTED].clone()).map_err(damaged)?;
     let started = started::inherited(number).map_err(|error| unreadable(path, error))?;
     Ok((process, started))
 }

@@ -133,9 +133,11 @@ fn play(context: &Context, files: &[&str]) -> Result<(), Finding> {
     with_root(context, |_| {
         let played = with_podmans(|| with_images(|| compare(files)));
         let configured = [REGISTRIES.0, STORAGE.0, ENGINE];
-        configured.iter().try_for_each(fs::remove_file)?;
-        run("umount", &[MEMORY])?;
-        played
+        let removed = configured.iter().try_for_each(fs::remove_file);
+        let unmounted = run("umount", &[MEMORY]);
+        played?;
+        removed?;
+        unmounted.map(drop)
     })
 }
 
