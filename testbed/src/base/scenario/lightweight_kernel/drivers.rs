@@ -47,6 +47,8 @@ const SHARDS: [&str; 2] = ["--shards", "2"];
 /// Writes without end, beside these files, until its server dies.
 const WRITE: &str =
     "cd /tmp/served && while seq 1 20000 > new && sync new && mv new old; do :; done";
+/// Writes as much as takes the disk some time.
+const WRITE_MUCH: &str = "head -c 8M /dev/urandom > /tmp/served/new && sync /tmp/served/new";
 /// Lists what must be there, with modes, sizes and sums.
 const LIST: &str = "find . -path ./lost+found -o -name old -o -name new -o -type f -printf '%p %M %s\\n' -o -printf '%p %M %l\\n' \
                     | grep -v '^\\. ' | sort && sha256sum numbers sparse apt/apt.conf.d/* | sort";
@@ -140,14 +142,16 @@ fn write() -> Result<Child, Finding> {
     Ok(writer.stderr(Stdio::null()).spawn()?)
 }
 
-/// The driver has waited for its disk, which has interrupted.
+/// The driver waits for its disk, which interrupts. A disk that is done before the driver stops looking need not: so
+/// more is written until it does.
 fn interrupts() -> Result<(), Finding> {
-    let servers = insula_json(&["servers", "ls", NODE, "--json"])?;
-    let mut servers = servers.as_array().into_iter().flatten();
-    let driver = servers.find(|server| server["name"] == DISK);
-    let received = driver.and_then(|driver| driver["endpoint"]["interrupts"].as_u64());
-    Finding::unless(received > Some(0), || {
-        format!("interrupts of the disk: {received:?}")
+    wait_for("an interrupt of the disk", || {
+        insula(&there(WRITE_MUCH))?;
+        let servers = insula_json(&["servers", "ls", NODE, "--json"])?;
+        let mut servers = servers.as_array().into_iter().flatten();
+        let driver = servers.find(|server| server["name"] == DISK);
+        let received = driver.and_then(|driver| driver["endpoint"]["interrupts"].as_u64());
+        Ok((received > Some(0)).then_some(()))
     })
 }
 
