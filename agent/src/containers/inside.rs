@@ -107,14 +107,14 @@ pub(super) fn prepare(name: &str, (root, folder): (&Path, &Path)) -> io::Result<
 
 /// Makes a folder the root of this process, in its own mount namespace. `mount` mounts other file systems there: it is the
 /// current directory meanwhile.
-pub(super) fn enter_root(root: &Path, mount: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(super) fn enter_root<T>(root: &Path, mount: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;
     fs::create_dir_all(ROOT)?;
     mount_bind(root, ROOT)
         .map_err(|error| io::Error::other(format!("{}: {error}", root.display())))?;
     chdir(ROOT)?;
-    mount()?;
+    let mounted = mount()?;
     match pivot_root(".", ".") {
         Ok(()) => unmount(".", UnmountFlags::DETACH)?,
         // The initial file system can only be covered.
@@ -124,7 +124,8 @@ pub(super) fn enter_root(root: &Path, mount: impl FnOnce() -> io::Result<()>) ->
         }
         Err(error) => return Err(error.into()),
     }
-    Ok(chdir("/")?)
+    chdir("/")?;
+    Ok(mounted)
 }
 
 fn mount_all() -> io::Result<()> {

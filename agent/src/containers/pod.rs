@@ -222,8 +222,8 @@ pub(crate) fn enter(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             sethostname(hostname.as_bytes())?;
         }
         view::set_sysctls(&view)?;
-        enter_root(&root(&bare)?, || view::mount_all(&view, ipc == OWN))?;
-        view::finish(&view)?;
+        let unsealed = enter_root(&root(&bare)?, || view::mount_all(&view, ipc == OWN))?;
+        view::finish(&view, &unsealed)?;
         enter_directory(Path::new(&directory))?;
         mark_ready(&kept)
     };

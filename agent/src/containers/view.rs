@@ -34,21 +34,26 @@ pub(super) fn set_sysctls(view: &View) -> io::Result<()> {
     Ok(())
 }
 
+/// A mount of memory that is to be read only when all is there, and its flags then.
+pub(super) type Unsealed = (OwnedFd, MountFlags);
+
 /// Mounts its file systems, in the current directory, which is to be its root. Terminals are the node's, as they are given to
-/// it; so is shared memory, unless that is its `own`.
-pub(super) fn mount_all(view: &View, own_memory: bool) -> io::Result<()> {
+/// it; so is shared memory, unless that is its `own`. Returns what [`finish`] has to know.
+pub(super) fn mount_all(view: &View, own_memory: bool) -> io::Result<Vec<Unsealed>> {
     let volumes = view.volumes.iter().map(|volume| {
         let copied = copy_mount(&volume.path).map_err(|error| named(&volume.path, error))?;
         Ok((volume, copied))
     });
     let volumes: Vec<_> = volumes.collect::<io::Result<_>>()?;
-    view.mounts.iter().try_for_each(|one| {
-        mount_one(one, own_memory).map_err(|error| named(&one.mount_point, error))
-    })?;
-    let mut volumes = volumes.into_iter();
-    volumes.try_for_each(|(volume, copied)| {
-        mount_volume(volume, &copied).map_err(|error| named(&volume.path, error))
-    })
+    let mounted = view.mounts.iter().map(|one| {
+        let mounted = mount_one(one, own_memory);
+        mounted.map_err(|error| named(&one.mount_point, error))
+    });
+    let mounted = mounted.collect::<io::Result<Vec<_>>>()?;
+    for (volume, copied) in volumes {
+        mount_volume(volume, &copied).map_err(|error| named(&volume.path, error))?;
+    }
+    Ok(mounted.into_iter().flatten().collect())
 }
 
 /// A mount of what is at this path of the root now, which is nowhere yet.
@@ -89,12 +94,13 @@ fn mount_volume(volume: &Volume, (copied, is_folder): &(OwnedFd, bool)) -> io::R
     let flags = MountFlags::from_bits_retain(volume.flags);
     match flags.is_empty() {
         true => Ok(()),
-        false => Ok(mount_remount(
-            path_of(copied),
-            MountFlags::BIND | flags,
-            "",
-        )?),
+        false => set_flags(copied, flags),
     }
+}
+
+/// Changes the flags of a mount whose root is open.
+fn set_flags(mount: &OwnedFd, flags: MountFlags) -> io::Result<()> {
+    Ok(mount_remount(path_of(mount), MountFlags::BIND | flags, "")?)
 }
 
 fn make_place(place: &Path, is_folder: bool) -> io::Result<()> {
@@ -114,22 +120,22 @@ fn path_of(opened: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string())
 }
 
-fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<()> {
+/// Mounts it.
+fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<Option<Unsealed>> {
     let place = below(&one.mount_point);
     // In memory, or there since the node's start.
     let _ = fs::create_dir_all(&place);
     let flags = MountFlags::from_bits_retain(one.flags);
     let is_shared = one.kind == "devpts" || one.mount_point == SHM && !own_memory;
     if is_shared {
-        return Ok(mount_bind(&one.mount_point, &place)?);
+        mount_bind(&one.mount_point, &place)?;
+        return Ok(None);
     }
     let options = CString::new(one.options.as_str())?;
-    let is_dev = one.mount_point == DEV;
-    // It is filled first.
-    let at_first = if is_dev {
-        flags - MountFlags::RDONLY
-    } else {
-        flags
+    let is_unsealed = one.kind == "tmpfs" && flags.contains(MountFlags::RDONLY);
+    let at_first = match is_unsealed {
+        true => flags - MountFlags::RDONLY,
+        false => flags,
     };
     mount(
         &one.source,
@@ -138,13 +144,14 @@ fn mount_one(one: &KernelMount, own_memory: bool) -> io::Result<()> {
         at_first,
         Some(options.as_c_str()),
     )?;
-    if is_dev {
+    if one.mount_point == DEV {
         make_devices()?;
     }
-    match at_first == flags {
-        true => Ok(()),
-        false => Ok(mount_remount(&place, MountFlags::BIND | flags, "")?),
+    if !is_unsealed {
+        return Ok(None);
     }
+    let mounted = open(&place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Some((mounted, flags)))
 }
 
 fn below(path: &str) -> PathBuf {
@@ -152,9 +159,12 @@ fn below(path: &str) -> PathBuf {
 }
 
 /// Does the rest, in its root.
-pub(super) fn finish(view: &View) -> io::Result<()> {
+pub(super) fn finish(view: &View, unsealed: &[Unsealed]) -> io::Result<()> {
     for device in &view.devices {
         make_device(device).map_err(|error| named(&device.path, error))?;
+    }
+    for (mount, flags) in unsealed {
+        set_flags(mount, *flags)?;
     }
     for path in &view.read_only_paths {
         make_read_only(path).map_err(|error| named(path, error))?;

@@ -33,6 +33,7 @@ use super::state::Record;
 const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
     .union(OpenTreeFlags::AT_RECURSIVE)
     .union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+const DEV: &str = "/dev";
 /// Where `/dev/ptmx` finds the terminals that it makes.
 const TERMINALS: &str = "/dev/pts";
 /// Devices in place of the node's, and their numbers (Documentation/admin-guide/devices.txt).
@@ -51,28 +52,38 @@ pub(super) fn show(volumes: &[Volume]) -> Result<(), Error> {
 }
 
 fn show_all(volumes: &[Volume]) -> io::Result<()> {
-    let in_memory = |volume: &Volume| -> Option<PathBuf> {
-        let place = Path::new(&volume.path).strip_prefix(OF_MEMORY);
-        place.ok().map(Path::to_owned)
-    };
-    let copies = volumes.iter().filter_map(in_memory).map(|place| {
-        let memory = Path::new(ROOTFS).join(OF_MEMORY.trim_start_matches('/'));
-        let copy = open_tree(CWD, memory.join(&place), COPY)?;
-        Ok((place, copy))
-    });
-    let copies = copies.collect::<io::Result<Vec<_>>>()?;
+    let copies = OF_MEMORY.map(|memory| copies(volumes, memory).map(|copies| (memory, copies)));
     let root = open_tree(CWD, ROOTFS, COPY)?;
     attach(&root, CWD, Path::new("/"))?;
     // The roots of a pod's further containers are none of this one's.
     let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change(path(&root), alone)?;
     cover(&root, "/sys", |_| Ok(()))?;
-    cover(&root, "/dev", make_devices)?;
-    cover(&root, OF_MEMORY, |memory| {
-        let mut copies = copies.iter();
-        copies.try_for_each(|(place, copy)| reveal(memory, place, copy))
-    })?;
+    for copied in copies {
+        let (memory, copies) = copied?;
+        cover(&root, memory, |folder| {
+            if memory == DEV {
+                make_devices(folder)?;
+            }
+            let mut copies = copies.iter();
+            copies.try_for_each(|(place, copy)| reveal(folder, place, copy))
+        })?;
+    }
     show_processes(&root)
+}
+
+/// Copies of those volumes that are in a folder of the node's memory, and their places there.
+fn copies(volumes: &[Volume], memory: &str) -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+    let folder = Path::new(ROOTFS).join(memory.trim_start_matches('/'));
+    let places = volumes.iter().filter_map(|volume| {
+        let place = Path::new(&volume.path).strip_prefix(memory);
+        place.ok().map(Path::to_owned)
+    });
+    let copied = places.map(|place| {
+        let copy = open_tree(CWD, folder.join(&place), COPY)?;
+        Ok((place, copy))
+    });
+    copied.collect()
 }
 
 /// Mounts an empty folder that can only be read over one of the root, filled by `fill` before.

@@ -19,10 +19,12 @@ const OF_A_KERNEL: [&str; 7] = [
 ];
 /// Folders that the node's agent mounts over those of the root.
 pub(super) const OF_THE_NODE: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
-/// The one of them where it mounts memory, in which mounts of the container can be.
-pub(super) const OF_MEMORY: &str = "/run";
+/// Those of them where it mounts memory, in which mounts of the container can be.
+pub(super) const OF_MEMORY: [&str; 2] = ["/dev", "/run"];
+/// Those that show its kernel, also within the memory, in which there can be none.
+const SHOW_A_KERNEL: [&str; 4] = ["/dev/mqueue", "/dev/pts", "/proc", "/sys"];
 /// What engines put below them, and a container does not miss.
-const NOT_MISSED: [&str; 2] = ["/dev/shm", "/run/lock"];
+const NOT_MISSED: [&str; 3] = ["/dev/mqueue", "/dev/shm", "/run/lock"];
 
 /// The option of a mount of memory that is to begin with what it covers.
 const COPY_UP: &str = "tmpcopyup";
@@ -92,8 +94,7 @@ fn is_of_the_node(mount: &Mount, destination: &Path) -> Result<bool, Error> {
     if OF_A_KERNEL.contains(&mount.kind.as_str()) {
         return Ok(true);
     }
-    let is_in_memory = destination.starts_with(OF_MEMORY) && destination != Path::new(OF_MEMORY);
-    if !is_covered(destination) && !is_in_memory {
+    if !OF_THE_NODE.iter().any(|own| destination.starts_with(own)) {
         return Ok(false);
     }
     if mount.kind == "tmpfs" || NOT_MISSED.iter().any(|one| destination == Path::new(one)) {
@@ -107,8 +108,8 @@ fn is_of_the_node(mount: &Mount, destination: &Path) -> Result<bool, Error> {
 
 /// Whether a place in the container is where its node has a file system of its own, and nothing can be mounted.
 pub(super) fn is_covered(place: &Path) -> bool {
-    let mut covered = OF_THE_NODE.iter().filter(|own| **own != OF_MEMORY);
-    place == Path::new(OF_MEMORY) || covered.any(|own| place.starts_with(own))
+    OF_MEMORY.iter().any(|own| place == Path::new(own))
+        || SHOW_A_KERNEL.iter().any(|own| place.starts_with(own))
 }
 
 /// An absolute path of names only, other than the root.
@@ -165,6 +166,7 @@ mod tests {
             mount("bind", "/run/lock"),
             mount("tmpfs", "/run/x"),
             mount("bind", "/run/.containerenv"),
+            mount("bind", "/dev/termination-log"),
             mount("tmpfs", "/srv//x/./y"),
         ];
         let found = place(&all).unwrap();
@@ -185,14 +187,15 @@ mod tests {
             [
                 ("/.container/mount-0", "/data"),
                 ("/.container/mount-1", "/run/.containerenv"),
-                ("/.container/mount-2", "/srv/x/y")
+                ("/.container/mount-2", "/dev/termination-log"),
+                ("/.container/mount-3", "/srv/x/y")
             ]
         );
     }
 
     #[test]
     fn what_would_be_hidden_is_refused() {
-        for path in ["/dev/log", "/run", "/proc/version", "/sys/x"] {
+        for path in ["/dev", "/dev/pts/0", "/run", "/proc/version", "/sys/x"] {
             let error = place(&[mount("bind", path)]).unwrap_err();
             assert!(error.what.contains(path), "{error}");
         }

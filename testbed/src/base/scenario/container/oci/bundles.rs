@@ -261,8 +261,8 @@ fn refusals() -> Result<(), Finding> {
     refused("user namespace", &|config| {
         config["linux"]["namespaces"][1]["type"] = json!("user");
     })?;
-    refused("/dev/log", &|config| {
-        config["mounts"] = json!([{"destination": "/dev/log", "type": "bind", "source": "/tmp"}]);
+    refused("/proc/log", &|config| {
+        config["mounts"] = json!([{"destination": "/proc/log", "type": "bind", "source": "/tmp"}]);
     })?;
     refused("/no/such/root", &|config| {
         config["root"]["path"] = json!("/no/such/root")
