@@ -38,6 +38,7 @@ mod node;
 mod passed;
 mod pause;
 mod pod;
+mod pod_limits;
 mod report;
 mod restrictions;
 mod rewrite;

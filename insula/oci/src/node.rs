@@ -16,6 +16,7 @@ use kimage::Format;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, CpuLimit, Kernel, Resources};
+use super::pod_limits;
 
 /// Image of nodes of which nothing else is said.
 pub(super) const IMAGE: &str = "container";
@@ -73,7 +74,7 @@ pub(super) fn spec(
     let size = if is_copy {
         NodeSize::default()
     } else {
-        NodeSize::of(&config.linux.resources)
+        NodeSize::of(&config.linux.resources).or(NodeSize::of(&pod_limits::of(config)))
     };
     match annotation("cpus") {
         // A list, or the number of them.
@@ -217,6 +218,14 @@ impl NodeSize {
             memory: bytes.map(|bytes| size(bytes.unsigned_abs())),
         }
     }
+
+    /// What is not said is that of another size.
+    fn or(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus.or(other.cpus),
+            memory: self.memory.or(other.memory),
+        }
+    }
 }
 
 /// The cores for a limit of processor time: as many as it fills, the last one perhaps in part.
@@ -288,6 +297,22 @@ mod tests {
         assert_eq!(of_limits(more, json!(256 << 20)), (count(3), 256));
         let none = json!({"quota": 1, "period": 0});
         assert_eq!(of_limits(none, json!(i64::MAX)).0, count(1));
+    }
+
+    #[test]
+    fn limits_of_a_pod_count_less() {
+        let annotations = json!({
+            "io.kubernetes.cri.sandbox-cpu-quota": "250000", "io.kubernetes.cri.sandbox-cpu-period": "100000",
+            "io.kubernetes.cri.sandbox-memory": "67108864",
+        });
+        let with = |resources: Value| {
+            let linux = json!({"resources": resources});
+            let spec = alone(json!({"annotations": annotations, "linux": linux}));
+            (spec.cores(), spec.memory_size() >> 20)
+        };
+        assert_eq!(with(json!({})), (CoreRequest::Count(3), 192));
+        let own = json!({"cpu": {"quota": 1}, "memory": {"limit": 256 << 20}});
+        assert_eq!(with(own), (CoreRequest::Count(1), 256));
     }
 
     #[test]
