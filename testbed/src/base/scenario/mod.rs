@@ -101,6 +101,7 @@ pub const ALL: &[&Scenario] = &[
     &container::oci::CONTAINERD,
     &container::conformance::SCENARIO,
     &container::oci::cri::SCENARIO,
+    &container::oci::kubelet::SCENARIO,
     &container::oci::podman_tests::RUN,
     &container::oci::podman_tests::LIFE,
     &container::oci::podman_tests::VOLUMES,

@@ -1,6 +1,6 @@
 //! Root disk of the machine on which OCI runtimes are compared: with runc, crun, and the validation tests of the OCI's
 //! runtime-tools and of podman; and on which Kubernetes' runtime interface is used, by containerd and the client of its
-//! developers. Go builds those from the sources that its module proxy has.
+//! developers or by a kubelet. Go builds those from the sources that its module proxy has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,21 @@ pub const TESTS: &str = "tests";
 /// The client of Kubernetes' runtime interface there.
 pub const CRICTL: &str = "/usr/lib/conformance/crictl";
 
+/// Kubernetes' agent of a machine there.
+pub const KUBELET: &str = "/usr/lib/conformance/kubelet";
+
 /// Podman's system tests there, scripts for `bats`.
 pub const PODMAN_TESTS: &str = "/usr/lib/conformance/podman";
 
-/// The Go module that names the tests and all that they are built of, that of podman's tests, and that of the client.
+/// The Go module that names the tests and all that they are built of, that of podman's tests, and those of the client and
+/// the agent.
 const MODULE: &str = "testbed/conformance";
 const PODMAN_MODULE: &str = "testbed/podman";
 const PODMAN: &str = "github.com/containers/podman/v4";
 const CRI_MODULE: &str = "testbed/cri";
 const CRICTL_PACKAGE: &str = "sigs.k8s.io/cri-tools/cmd/crictl";
+const KUBELET_MODULE: &str = "testbed/kubelet";
+const KUBELET_PACKAGE: &str = "k8s.io/kubernetes/cmd/kubelet";
 const RUNTIME_TOOLS: &str = "github.com/opencontainers/runtime-tools";
 /// The program that the tests run in containers, and the root of those.
 const INSIDE: &str = "runtimetest";
@@ -34,7 +40,7 @@ const ROOTFS: &str = "rootfs-amd64.tar.gz";
 
 pub(super) fn image(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, RootError> {
     let mut recipe = Root::Conformance.recipe();
-    for module in [MODULE, PODMAN_MODULE, CRI_MODULE] {
+    for module in [MODULE, PODMAN_MODULE, CRI_MODULE, KUBELET_MODULE] {
         let sums = project::root().join(module).join("go.sum");
         recipe += &fs::read_to_string(&sums).map_err(at(&sums))?;
     }
@@ -62,7 +68,7 @@ fn build_program(module: &str, output: &Path, package: &str) -> Result<(), RootE
     Ok(())
 }
 
-/// Builds the tests, and the client.
+/// Builds the tests, the client and the agent.
 fn build(files: &Path) -> Result<(), RootError> {
     let tests = files.join(TESTS);
     fs::create_dir_all(&tests).map_err(at(&tests))?;
@@ -72,6 +78,7 @@ fn build(files: &Path) -> Result<(), RootError> {
         build_program(MODULE, output, &package)?;
     }
     build_program(CRI_MODULE, &files.join("crictl"), CRICTL_PACKAGE)?;
+    build_program(KUBELET_MODULE, &files.join("kubelet"), KUBELET_PACKAGE)?;
     let (from, to) = (
         sources(MODULE, RUNTIME_TOOLS)?.join(ROOTFS),
         files.join(ROOTFS),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use conformance::{CONFORMANCE, CRICTL, PODMAN_TESTS, TESTS};
+pub use conformance::{CONFORMANCE, CRICTL, KUBELET, PODMAN_TESTS, TESTS};
 pub use installed::DEBS;
 
 use super::debs::DebsError;

@@ -7,6 +7,7 @@ mod containerd;
 mod copied;
 pub(crate) mod cri;
 mod delegated;
+pub(crate) mod kubelet;
 mod network;
 pub(crate) mod podman;
 pub(crate) mod podman_tests;

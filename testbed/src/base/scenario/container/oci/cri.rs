@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::containerd::{FOLDER, SOCKET, ctr, with_daemon};
 use super::network::serves;
 use super::{Ended, ROOTFS, SCENARIO as OCI, USERS, nothing_is_left, with_root};
-use crate::base::support::insula_command::{assert_equal, names, wait_for};
+use crate::base::support::insula_command::{assert_equal, insula_json, names, numbers, wait_for};
 use crate::base::{Context, Finding, Scenario, Shape};
 use crate::host::root::{CRICTL, Root};
 
@@ -29,14 +29,14 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 };
 
 /// The image of sandbox and containers, and the archive from which containerd has it.
-const IMAGE: &str = "localhost/busybox:latest";
+pub(super) const IMAGE: &str = "localhost/busybox:latest";
 const ARCHIVE: &str = "/run/oci-containerd/image.tar";
 /// The handler of the runtime class.
-const HANDLER: &str = "insula";
+pub(super) const HANDLER: &str = "insula";
 /// The network of pods, and the bridge that its plugin makes.
 const NETWORK: &str = "10.99.7.0/24";
 const BRIDGE: &str = "pods";
-/// What containerd's plugin would load modules for, or lacks here, is not used.
+/// What containerd's plugin would load modules for, or lacks here, is not used. The usual runtime class is to be filled in.
 const CONFIG: &str = r#"version = 2
 root = "/run/oci-containerd/root"
 state = "/run/oci-containerd/state"
@@ -54,10 +54,12 @@ bin_dir = "/usr/lib/cni"
 conf_dir = "/run/oci-containerd/cni"
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "native"
+default_runtime_name = "DEFAULT"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.insula]
 runtime_type = "io.containerd.runc.v2"
+pod_annotations = ["run.insula.*"]
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.insula.options]
 BinaryName = "/usr/local/sbin/insula-oci"
 "#;
@@ -74,14 +76,24 @@ rm -r "$work"
 "#;
 
 fn play(context: &Context) -> Result<(), Finding> {
+    with_interface(context, "runc", pods)
+}
+
+/// Plays something while containerd answers by the interface, with a network of pods and the image. Pods have the runtime
+/// class of that name if nothing else is said.
+pub(super) fn with_interface(
+    context: &Context,
+    class: &str,
+    play: impl FnOnce(&str) -> Result<(), Finding>,
+) -> Result<(), Finding> {
     with_root(context, |release| {
-        let played = with_daemon(CONFIG, || {
+        let played = with_daemon(&CONFIG.replace("DEFAULT", class), || {
             let network = format!("{FOLDER}/cni");
             fs::create_dir_all(&network)?;
             fs::write(format!("{network}/pods.conflist"), cni().to_string())?;
             make_image()?;
             wait_for("the network of pods", || Ok(is_ready()?.then_some(())))?;
-            pods(release)
+            play(release)
         });
         let removed = shell(
             "ip link del \"$1\" 2> /dev/null; rm -rf /var/lib/cni",
@@ -109,7 +121,7 @@ fn cni() -> Value {
     })
 }
 
-fn shell(script: &str, arguments: &[&str]) -> Result<String, Finding> {
+pub(super) fn shell(script: &str, arguments: &[&str]) -> Result<String, Finding> {
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).args(arguments);
     Ended::of(command, "")?.with_status(0)
@@ -125,7 +137,7 @@ fn make_image() -> Result<(), Finding> {
 }
 
 /// Asks containerd by its interface for Kubernetes.
-fn crictl(words: &[&str]) -> Result<Ended, Finding> {
+pub(super) fn crictl(words: &[&str]) -> Result<Ended, Finding> {
     let socket = format!("unix://{SOCKET}");
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", "180", CRICTL, "-t", "120s"]);
@@ -156,7 +168,8 @@ fn pods(release: &str) -> Result<(), Finding> {
             "metadata": {"name": "shop", "namespace": "default", "uid": "shop-1", "attempt": 1},
             "hostname": "shop",
             "log_directory": FOLDER,
-            "linux": {},
+            "linux": {"resources": {"memory_limit_in_bytes": 128 << 20}},
+            "annotations": {"run.insula.cpus": "2", "other": "x"},
         }),
     )?;
     let id = crictl(&["runp", "--runtime", HANDLER, &pod])?.with_status(0)?;
@@ -166,6 +179,7 @@ fn pods(release: &str) -> Result<(), Finding> {
         &names(&["ps", "--json"])?,
         &vec![id[..12].to_owned()],
     )?;
+    assert_equal("its size", &size()?, &(2, 256))?;
     let web = start(
         id,
         "web",
@@ -194,6 +208,14 @@ fn pods(release: &str) -> Result<(), Finding> {
     nothing_is_left()?;
     let left = shell("ip netns list", &[])?;
     assert_equal("network namespaces", &left.as_str(), &"")
+}
+
+/// Number of cores, and MiB of memory, of the only node.
+pub(super) fn size() -> Result<(usize, u64), Finding> {
+    let node = insula_json(&["ps", "--json"])?[0].take();
+    let cores = numbers(&node["cpus"]).len();
+    let memory = node["memory_bytes"].as_u64().unwrap_or_default();
+    Ok((cores, memory >> 20))
 }
 
 /// Starts a container of a pod. Returns its id.
