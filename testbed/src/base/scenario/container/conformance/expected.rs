@@ -19,7 +19,6 @@ pub(super) const PASSED: &[&str] = &[
     "linux_rootfs_propagation",
     "linux_seccomp",
     "linux_sysctl",
-    "misc_props",
     "pidfile",
     "poststart_fail",
     "poststop",
