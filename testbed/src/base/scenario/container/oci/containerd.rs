@@ -20,7 +20,7 @@ pub(super) const SOCKET: &str = "/run/oci-containerd/socket";
 /// The image, as podman has saved it.
 const ARCHIVE: &str = "/run/oci-containerd/image.tar";
 const IMAGE: &str = "localhost/busybox:latest";
-/// Lines of its log that are shown.
+/// Lines of a log that are shown.
 const LINES: usize = 40;
 /// Seconds that a call may take: ctr would wait forever for what does not come.
 const LIMIT_S: &str = "60";
@@ -55,7 +55,7 @@ pub(super) fn with_daemon(
     fs::create_dir(FOLDER)?;
     let played = with_cleanup(|| {
         let mut daemon = start(config)?;
-        let played = play().map_err(|error| error.when(&last_lines()));
+        let played = play().map_err(|error| error.when(&last_lines(FOLDER)));
         kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM)?;
         daemon.wait()?;
         played
@@ -65,9 +65,9 @@ pub(super) fn with_daemon(
     Ok(removed?)
 }
 
-/// The end of its log, which tells why something has failed.
-fn last_lines() -> String {
-    let log = fs::read_to_string(Path::new(FOLDER).join("log")).unwrap_or_default();
+/// The end of the log in a daemon's folder, which tells why something has failed.
+pub(super) fn last_lines(folder: &str) -> String {
+    let log = fs::read_to_string(Path::new(folder).join("log")).unwrap_or_default();
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }

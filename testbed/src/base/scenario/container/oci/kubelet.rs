@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::containerd::SOCKET;
+use super::containerd::{SOCKET, last_lines};
 use super::cri::{self, HANDLER, IMAGE, crictl, shell};
 use super::nothing_is_left;
 use crate::base::support::insula_command::{assert_equal, names, wait_at_most, wait_for};
@@ -31,7 +31,7 @@ const POD: &str = "shop-machine";
 /// Its groups of processes.
 const GROUPS: &str = "/sys/fs/cgroup/kubepods";
 /// Removes those groups, and its folder, which it has mounted on itself to share what is mounted there.
-const REMOVE: &str = "test ! -d \"$1\" || find \"$1\" -depth -type d -exec rmdir {} +; \
+const REMOVE: &str = "set -e; test ! -d \"$1\" || find \"$1\" -depth -type d -exec rmdir {} +; \
                       ! mountpoint -q \"$2\" || umount \"$2\"; rm -r \"$2\"";
 /// It sets what a crash of the machine does, and how memory is committed.
 const SETTINGS: [&str; 4] = [
@@ -42,8 +42,6 @@ const SETTINGS: [&str; 4] = [
 ];
 /// Time for what it repeats after longer and longer pauses.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
-/// Lines of its log that are shown.
-const LINES: usize = 40;
 /// What is run before the containers: leaves a file in their volume.
 const PREPARES: &str = "echo prepared > /data/page";
 /// Serves the volume.
@@ -82,17 +80,13 @@ fn with_kubelet(play: impl FnOnce() -> Result<(), Finding>) -> Result<(), Findin
     };
     let played = wait_for("the kubelet", answers)
         .and_then(|_| play())
-        .map_err(|error| error.when(&last_lines()));
-    kill(Pid::from_raw(kubelet.id().cast_signed()), Signal::SIGTERM)?;
-    kubelet.wait()?;
+        .map_err(|error| error.when(&last_lines(FOLDER)));
+    // It may have ended by itself, which is told.
+    if kubelet.try_wait()?.is_none() {
+        kill(Pid::from_raw(kubelet.id().cast_signed()), Signal::SIGTERM)?;
+        kubelet.wait()?;
+    }
     played
-}
-
-/// The end of its log, which tells why something has failed.
-fn last_lines() -> String {
-    let log = fs::read_to_string(Path::new(FOLDER).join("log")).unwrap_or_default();
-    let lines: Vec<_> = log.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 fn start() -> Result<Child, Finding> {
